@@ -1,0 +1,6 @@
+//! Paddler routes each LLM request to the upstream that will answer it soonest, and can say why.
+
+pub mod request;
+pub mod source;
+pub mod status;
+pub mod upstream;

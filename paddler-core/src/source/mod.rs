@@ -1,0 +1,1 @@
+//! How does each engine say how it is? One file per engine; pure reading of what it answered.

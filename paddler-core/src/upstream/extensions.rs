@@ -1,0 +1,49 @@
+//! What does an embedder know of an upstream that we have no name for?
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
+
+/// Typed values that ride along on a spec or a report, at most one of each type.
+///
+/// A custom filter reads its own data back with [`get`](Extensions::get). Values are shared, not copied, when a spec or
+/// report is cloned, and they are not serialised.
+///
+/// ```
+/// use paddler_core::upstream::Extensions;
+///
+/// #[derive(Debug, PartialEq)]
+/// struct PricePerToken(f64);
+///
+/// let mut extensions = Extensions::default();
+/// extensions.insert(PricePerToken(0.25));
+/// assert_eq!(extensions.get::<PricePerToken>(), Some(&PricePerToken(0.25)));
+/// assert_eq!(extensions.get::<u8>(), None);
+/// ```
+#[derive(Clone, Default)]
+pub struct Extensions {
+    // A handful at most, so a list beats a map.
+    values: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
+}
+
+impl Extensions {
+    /// Puts in a value; one of the same type that was there before is replaced.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        let key = TypeId::of::<T>();
+        self.values.retain(|(other, _)| *other != key);
+        self.values.push((key, Arc::new(value)));
+    }
+
+    /// The value of this type, if one was put in.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        let key = TypeId::of::<T>();
+        let (_, value) = self.values.iter().find(|(other, _)| *other == key)?;
+        value.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extensions({})", self.values.len())
+    }
+}

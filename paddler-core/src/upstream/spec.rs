@@ -1,0 +1,242 @@
+//! What is an upstream, apart from how it is right now?
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Extensions;
+
+/// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Arc<str>", into = "Arc<str>")]
+pub struct UpstreamId(Arc<str>);
+
+/// Why a text cannot name an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidId(String);
+
+impl fmt::Display for InvalidId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} cannot name an upstream: use 1 to {} characters, none of them white space or control",
+            self.0,
+            UpstreamId::MAX_LEN
+        )
+    }
+}
+
+impl std::error::Error for InvalidId {}
+
+impl UpstreamId {
+    /// The longest id, in bytes: ids become metric labels and header values.
+    pub const MAX_LEN: usize = 256;
+
+    /// Takes a name of 1 to [`MAX_LEN`](Self::MAX_LEN) bytes without white space or control characters.
+    ///
+    /// # Errors
+    /// [`InvalidId`] for anything else.
+    pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidId> {
+        let name = name.into();
+        let fits = (1..=Self::MAX_LEN).contains(&name.len());
+        if fits && !name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            Ok(Self(name))
+        } else {
+            Err(InvalidId(name.chars().take(64).collect()))
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<Arc<str>> for UpstreamId {
+    type Error = InvalidId;
+
+    fn try_from(name: Arc<str>) -> Result<Self, InvalidId> {
+        Self::new(name)
+    }
+}
+
+impl From<UpstreamId> for Arc<str> {
+    fn from(id: UpstreamId) -> Self {
+        id.0
+    }
+}
+
+impl Borrow<str> for UpstreamId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for UpstreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for UpstreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The place of an upstream in one snapshot. Places are given to others once an upstream has left, so never store
+/// one: keep the [`UpstreamId`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct UpstreamIndex(pub(crate) u32);
+
+impl UpstreamIndex {
+    /// The place as a number, to index columns of one's own that were made for the same snapshot.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What kind of server answers at an upstream's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Engine {
+    /// Find out by asking it.
+    #[default]
+    Auto,
+    /// llama.cpp's `llama-server`: slots, one request each.
+    Llamacpp,
+    /// vLLM: continuous batching, KV-cache usage, adapters.
+    Vllm,
+    /// Any other OpenAI-compatible endpoint: only what we send there ourselves is known.
+    Openai,
+}
+
+/// A model that an upstream serves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ModelEntry {
+    /// The name that requests use.
+    pub id: Arc<str>,
+    /// Other names for the same model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<Arc<str>>,
+    /// The base model, if this is an adapter (LoRA).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Arc<str>>,
+}
+
+impl ModelEntry {
+    /// A base model without other names.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self {
+            id: id.into(),
+            aliases: Vec::new(),
+            parent: None,
+        }
+    }
+
+    /// An adapter over the base model `parent`.
+    pub fn adapter(id: impl Into<Arc<str>>, parent: impl Into<Arc<str>>) -> Self {
+        Self {
+            id: id.into(),
+            aliases: Vec::new(),
+            parent: Some(parent.into()),
+        }
+    }
+}
+
+/// Which models an upstream answers for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Models {
+    /// Whatever is asked of it: it ignores the name, or has no list to tell.
+    Any,
+    /// These and no others.
+    Listed(Vec<ModelEntry>),
+}
+
+/// How much an upstream may be given at once.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// The most weight open at once, in requests of weight one. `None`: what the engine reports as its slots; an engine
+    /// without slots then has no limit.
+    pub max_in_flight: Option<u32>,
+    /// How many sequences the engine runs at once, where it does not report that itself (vLLM does not).
+    pub max_sequences: Option<u32>,
+}
+
+/// What an upstream is: identity, address, labels, models, limits. Data, without behaviour.
+///
+/// ```
+/// use paddler_core::upstream::UpstreamSpec;
+///
+/// let spec = UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080").unwrap().label("zone", "a");
+/// assert_eq!(spec.id.as_str(), "gpu-1");
+/// assert_eq!(spec.labels["zone"], "a");
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct UpstreamSpec {
+    /// The stable name.
+    pub id: UpstreamId,
+    /// Where it listens, such as `http://10.0.0.3:8080`. The transport reads it; the decision does not.
+    pub url: String,
+    /// What kind of server it is.
+    #[serde(default)]
+    pub engine: Engine,
+    /// Free labels that filters can match.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The models it serves, if the user says so. `None`: ask the engine.
+    #[serde(default)]
+    pub models: Option<Models>,
+    /// How much it may be given at once.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What an embedder knows beyond that.
+    #[serde(skip)]
+    pub extensions: Extensions,
+}
+
+impl UpstreamSpec {
+    /// An upstream with this name and address, and nothing else said of it.
+    ///
+    /// # Errors
+    /// [`InvalidId`] when the name cannot be an [`UpstreamId`].
+    pub fn new(id: impl Into<Arc<str>>, url: impl Into<String>) -> Result<Self, InvalidId> {
+        Ok(Self {
+            id: UpstreamId::new(id)?,
+            url: url.into(),
+            engine: Engine::Auto,
+            labels: BTreeMap::new(),
+            models: None,
+            limits: Limits::default(),
+            extensions: Extensions::default(),
+        })
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Says which models it serves.
+    #[must_use]
+    pub fn models(mut self, models: Models) -> Self {
+        self.models = Some(models);
+        self
+    }
+
+    /// Sets the most weight that may be open on it at once.
+    #[must_use]
+    pub fn max_in_flight(mut self, weight: u32) -> Self {
+        self.limits.max_in_flight = Some(weight);
+        self
+    }
+}
