@@ -2,6 +2,7 @@
 
 mod moment;
 pub mod request;
+pub mod schedule;
 pub mod source;
 pub mod status;
 pub mod upstream;

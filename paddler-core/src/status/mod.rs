@@ -1,5 +1,23 @@
 //! How are the upstreams?
+//!
+//! A status source tells which upstreams exist and how they are, in one sequence of
+//! [`StatusEvent`]s. The [`StatusBoard`] is the one writer: it applies them and publishes a [`Snapshot`], which any
+//! number of readers load from [`Published`] without a lock.
 
+mod board;
+mod columns;
+mod event;
+mod names;
+mod published;
+mod record;
 mod report;
+mod snapshot;
 
+pub use board::{Applied, BoardOptions, StatusBoard};
+pub use event::{Failure, FailureKind, StatusEvent};
+pub use names::ModelRow;
+pub(crate) use names::{bit, set};
+pub use published::Published;
+pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
 pub use report::{Adapters, Degraded, Health, Report, Signal};
+pub use snapshot::{Entry, Snapshot};

@@ -1,0 +1,263 @@
+//! Who is still in question?
+
+use crate::status::bit;
+use crate::upstream::UpstreamIndex;
+
+/// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Arena {
+    words: Vec<u64>,
+    values: Vec<f64>,
+}
+
+impl Arena {
+    /// The set with the bits that `word` gives for each word.
+    pub(crate) fn candidates(&mut self, words: usize, word: impl Fn(usize) -> u64) -> CandidateSet<'_> {
+        self.words.clear();
+        self.words.extend((0..words).map(word));
+        let len = count(&self.words);
+        CandidateSet {
+            arena: self,
+            base: 0,
+            words,
+            len,
+        }
+    }
+}
+
+fn count(words: &[u64]) -> usize {
+    words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// The upstreams that are still in question. It can only shrink: nothing here adds one.
+///
+/// A bit for each place of the snapshot, in memory that the caller of the pick owns.
+#[derive(Debug)]
+pub struct CandidateSet<'a> {
+    arena: &'a mut Arena,
+    base: usize,
+    words: usize,
+    len: usize,
+}
+
+impl CandidateSet<'_> {
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nobody is left.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether this one is left.
+    pub fn contains(&self, upstream: UpstreamIndex) -> bool {
+        bit(self.bits(), upstream.get())
+    }
+
+    /// Those that are left, in the order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = UpstreamIndex> + '_ {
+        self.bits().iter().enumerate().flat_map(|(word, bits)| Bits {
+            base: word as u32 * 64,
+            bits: *bits,
+        })
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, upstream: UpstreamIndex) {
+        if self.contains(upstream) {
+            self.bits_mut()[upstream.get() / 64] &= !(1 << (upstream.get() % 64));
+            self.len -= 1;
+        }
+    }
+
+    /// Takes all out.
+    pub fn clear(&mut self) {
+        self.bits_mut().fill(0);
+        self.len = 0;
+    }
+
+    /// Keeps those that `keep` says yes to.
+    pub fn retain(&mut self, mut keep: impl FnMut(UpstreamIndex) -> bool) {
+        self.retain_words(|word, bits| {
+            let mut kept = bits;
+            for upstream in (Bits {
+                base: word as u32 * 64,
+                bits,
+            }) {
+                if !keep(upstream) {
+                    kept &= !(1 << (upstream.0 % 64));
+                }
+            }
+            kept
+        });
+    }
+
+    /// Keeps those whose bit is set in `mask`, one word at a time. Places beyond its end go out.
+    pub(crate) fn intersect(&mut self, mask: &[u64]) {
+        self.retain_words(|word, bits| bits & mask.get(word).copied().unwrap_or(0));
+    }
+
+    /// Keeps, of each word's bits, those that `keep` returns of them.
+    pub(crate) fn retain_words(&mut self, mut keep: impl FnMut(usize, u64) -> u64) {
+        let mut len = 0;
+        for (word, bits) in self.bits_mut().iter_mut().enumerate() {
+            if *bits != 0 {
+                *bits &= keep(word, *bits);
+                len += bits.count_ones() as usize;
+            }
+        }
+        self.len = len;
+    }
+
+    /// The `n`th that is left, counted from zero.
+    pub(crate) fn nth(&self, mut n: usize) -> Option<UpstreamIndex> {
+        for (word, bits) in self.bits().iter().enumerate() {
+            let here = bits.count_ones() as usize;
+            if n < here {
+                return Bits {
+                    base: word as u32 * 64,
+                    bits: *bits,
+                }
+                .nth(n);
+            }
+            n -= here;
+        }
+        None
+    }
+
+    /// Does something with a copy. If it then says so, the copy takes the place of this set.
+    pub(crate) fn fork<R>(
+        &mut self,
+        with: impl FnOnce(&mut CandidateSet<'_>) -> R,
+        commit: impl FnOnce(&R) -> bool,
+    ) -> R {
+        let top = self.arena.words.len();
+        self.arena
+            .words
+            .extend_from_within(self.base..self.base + self.words);
+        let mut copy = CandidateSet {
+            arena: &mut *self.arena,
+            base: top,
+            words: self.words,
+            len: self.len,
+        };
+        let result = with(&mut copy);
+        let len = copy.len;
+        if commit(&result) {
+            self.arena.words.copy_within(top..top + self.words, self.base);
+            self.len = len;
+        }
+        self.arena.words.truncate(top);
+        result
+    }
+
+    /// Keeps those that at least one of `parts` ways of narrowing keeps, each starting from the whole set; or, inverted,
+    /// those that none of them keeps.
+    pub(crate) fn keep_any<E>(
+        &mut self,
+        parts: usize,
+        invert: bool,
+        mut narrow: impl FnMut(usize, &mut CandidateSet<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let kept = self.arena.words.len();
+        self.arena.words.resize(kept + self.words, 0);
+        let gather = |copy: &mut CandidateSet<'_>| {
+            for word in 0..copy.words {
+                copy.arena.words[kept + word] |= copy.arena.words[copy.base + word];
+            }
+        };
+        let result = (0..parts)
+            .try_for_each(|part| self.fork(|copy| narrow(part, copy).map(|()| gather(copy)), |_| false));
+        for word in 0..self.words {
+            let keep = self.arena.words[kept + word];
+            self.arena.words[self.base + word] &= if invert { !keep } else { keep };
+        }
+        self.arena.words.truncate(kept);
+        self.len = count(self.bits());
+        result
+    }
+
+    /// The middle one of the values that are known, the lower one of two; `None` if none is.
+    pub(crate) fn median(&mut self, value: impl Fn(UpstreamIndex) -> Option<f64>) -> Option<f64> {
+        let mut values = std::mem::take(&mut self.arena.values);
+        values.clear();
+        values.extend(self.iter().filter_map(value));
+        let middle = values.len().saturating_sub(1) / 2;
+        let median = (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1);
+        self.arena.values = values;
+        median
+    }
+
+    pub(crate) fn bits(&self) -> &[u64] {
+        &self.arena.words[self.base..self.base + self.words]
+    }
+
+    fn bits_mut(&mut self) -> &mut [u64] {
+        &mut self.arena.words[self.base..self.base + self.words]
+    }
+}
+
+struct Bits {
+    base: u32,
+    bits: u64,
+}
+
+impl Iterator for Bits {
+    type Item = UpstreamIndex;
+
+    fn next(&mut self) -> Option<UpstreamIndex> {
+        if self.bits == 0 {
+            return None;
+        }
+        let lane = self.bits.trailing_zeros();
+        self.bits &= self.bits - 1;
+        Some(UpstreamIndex(self.base + lane))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(set: &CandidateSet<'_>) -> Vec<usize> {
+        set.iter().map(UpstreamIndex::get).collect()
+    }
+
+    #[test]
+    fn a_fork_leaves_the_set_alone_unless_it_is_committed() {
+        let mut arena = Arena::default();
+        let mut set = arena.candidates(2, |word| if word == 0 { 0b1011 } else { 1 });
+        assert_eq!(members(&set), [0, 1, 3, 64]);
+        set.fork(|copy| copy.retain(|upstream| upstream.get() != 3), |()| false);
+        assert_eq!((set.len(), members(&set)), (4, vec![0, 1, 3, 64]));
+        set.fork(
+            |copy| {
+                copy.remove(UpstreamIndex(0));
+                copy.fork(|inner| inner.remove(UpstreamIndex(64)), |()| true);
+            },
+            |()| true,
+        );
+        assert_eq!((set.len(), members(&set)), (2, vec![1, 3]));
+        assert_eq!(set.nth(1), Some(UpstreamIndex(3)));
+        assert_eq!(set.nth(2), None);
+    }
+
+    #[test]
+    fn the_median_is_the_lower_middle_of_the_known() {
+        let mut arena = Arena::default();
+        let mut set = arena.candidates(1, |_| 0b11111);
+        let values = [Some(9.0), None, Some(1.0), Some(4.0), Some(2.0)];
+        assert_eq!(set.median(|upstream| values[upstream.get()]), Some(2.0));
+        assert_eq!(set.median(|_| None), None);
+    }
+
+    #[test]
+    fn a_mask_shorter_than_the_set_takes_the_rest_out() {
+        let mut arena = Arena::default();
+        let mut set = arena.candidates(2, |_| u64::MAX);
+        set.intersect(&[0b110]);
+        assert_eq!(members(&set), [1, 2]);
+    }
+}

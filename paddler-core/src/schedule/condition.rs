@@ -1,0 +1,85 @@
+//! What can be asked of a request alone?
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::context::PickCx;
+use crate::request::{RequestClass, Task};
+
+/// A question about the request, for `when`.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Condition {
+    /// It must not be shed: its priority is zero or more.
+    Critical,
+    /// Its priority is at least this.
+    PriorityAtLeast(i32),
+    /// The model that it asks for is known as an adapter (LoRA).
+    Adapter,
+    /// It names this model.
+    Model(Arc<str>),
+    /// Its prompt has at least so many tokens, by estimate.
+    TokensAtLeast(u32),
+    /// It wants its answer streamed.
+    Stream,
+    /// It belongs to a session.
+    Session,
+    /// It asks for this kind of work.
+    Task(Task),
+    /// Each of these is so. Of none: yes.
+    All(Vec<Condition>),
+    /// One of these is so. Of none: no.
+    Any(Vec<Condition>),
+    /// This is not so.
+    Not(Box<Condition>),
+    /// What a closure says, under a name.
+    Custom(Arc<str>, Arc<dyn Fn(&PickCx<'_>) -> bool + Send + Sync>),
+}
+
+impl Condition {
+    /// A condition that a closure decides.
+    pub fn custom(
+        name: impl Into<Arc<str>>,
+        holds: impl Fn(&PickCx<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::Custom(name.into(), Arc::new(holds))
+    }
+
+    /// Whether it is so.
+    pub fn holds(&self, cx: &PickCx<'_>) -> bool {
+        let facts = cx.facts;
+        match self {
+            Self::Critical => facts.critical(),
+            Self::PriorityAtLeast(least) => facts.priority >= *least,
+            Self::Adapter => cx.is_adapter(),
+            Self::Model(name) => facts.model == Some(name),
+            Self::TokensAtLeast(least) => facts.tokens >= *least,
+            Self::Stream => facts.stream,
+            Self::Session => facts.session.is_some(),
+            Self::Task(task) => facts.class == RequestClass::Generate(*task),
+            Self::All(all) => all.iter().all(|one| one.holds(cx)),
+            Self::Any(any) => any.iter().any(|one| one.holds(cx)),
+            Self::Not(other) => !other.holds(cx),
+            Self::Custom(_, holds) => holds(cx),
+        }
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Critical => f.write_str("critical"),
+            Self::PriorityAtLeast(least) => write!(f, "priority >= {least}"),
+            Self::Adapter => f.write_str("adapter"),
+            Self::Model(name) => write!(f, "model {name:?}"),
+            Self::TokensAtLeast(least) => write!(f, "tokens >= {least}"),
+            Self::Stream => f.write_str("stream"),
+            Self::Session => f.write_str("session"),
+            Self::Task(task) => write!(f, "task {task:?}"),
+            Self::All(all) => write!(f, "all {all:?}"),
+            Self::Any(any) => write!(f, "any {any:?}"),
+            Self::Not(other) => write!(f, "not {other:?}"),
+            Self::Custom(name, _) => f.write_str(name),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What may a filter or a cost look at?
+
+use std::fmt;
+use std::ops::BitOr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::frozen::Frozen;
+use crate::Moment;
+use crate::request::Facts;
+use crate::status::{ModelRow, Report, Snapshot};
+use crate::upstream::{Reserve, UpstreamIndex, UpstreamSpec};
+
+/// Whether signals are taken as reported or corrected by what we have sent since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signals {
+    /// As the engine said them, however old: what the original filter tree does.
+    Reported,
+    /// With our own open requests counted in.
+    #[default]
+    Corrected,
+}
+
+/// Which of our own counters a filter or cost looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reads(u8);
+
+impl Reads {
+    /// None of them: reports and specs alone.
+    pub const NONE: Self = Self(0);
+    /// Open weight, requests and prompt tokens.
+    pub const LOAD: Self = Self(1);
+    /// Adapters with open leases.
+    pub const ADAPTERS: Self = Self(2);
+    /// All of them.
+    pub const ALL: Self = Self(3);
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Reads {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a pick is made from. Everything in it stands still for the whole walk.
+#[non_exhaustive]
+pub struct PickCx<'a> {
+    /// What is known of all upstreams.
+    pub snapshot: &'a Snapshot,
+    /// What is asked.
+    pub facts: &'a Facts<'a>,
+    /// When.
+    pub now: Moment,
+    /// Where chance comes from.
+    pub seed: u64,
+    pub(crate) frozen: &'a Frozen,
+    pub(crate) model: Option<&'a ModelRow>,
+    pub(crate) signals: Signals,
+}
+
+impl<'a> PickCx<'a> {
+    /// What is known under the model name that is asked for; `None` when no name was given, or nobody knows it.
+    pub fn model(&self) -> Option<&'a ModelRow> {
+        self.model
+    }
+
+    /// Whether the model that is asked for is an adapter (LoRA).
+    pub fn is_adapter(&self) -> bool {
+        self.model.is_some_and(ModelRow::is_adapter)
+    }
+
+    /// What the upstream is.
+    ///
+    /// # Panics
+    /// When the index is not of this snapshot; those of the candidate set are.
+    pub fn spec(&self, upstream: UpstreamIndex) -> &'a UpstreamSpec {
+        self.snapshot
+            .spec(upstream)
+            .expect("a candidate's place has an upstream")
+    }
+
+    /// What it last said.
+    pub fn report(&self, upstream: UpstreamIndex) -> Option<&'a Report> {
+        self.snapshot.report(upstream)
+    }
+
+    /// How old what it last said is; `None` if it never said anything.
+    pub fn age(&self, upstream: UpstreamIndex) -> Option<Duration> {
+        let heard = crate::status::bit(&self.snapshot.columns.heard, upstream.get());
+        heard.then(|| {
+            self.now.since(Moment::from_nanos(
+                self.snapshot.columns.reported_at[upstream.get()],
+            ))
+        })
+    }
+
+    fn reserve(&self, upstream: UpstreamIndex) -> Reserve {
+        Reserve(self.frozen.reserve.get(upstream.get()).copied().unwrap_or(0))
+    }
+
+    /// Our own open weight there, with what settles.
+    pub fn own_weight(&self, upstream: UpstreamIndex) -> u32 {
+        self.reserve(upstream).weight()
+    }
+
+    /// Our own requests there that have not ended, control requests included.
+    pub fn own_requests(&self, upstream: UpstreamIndex) -> u32 {
+        self.frozen.requests.get(upstream.get()).copied().unwrap_or(0)
+    }
+
+    /// Prompt tokens that we have sent there and that no first byte has answered yet (estimated).
+    pub fn prefill_tokens(&self, upstream: UpstreamIndex) -> u64 {
+        self.frozen.prefill.get(upstream.get()).copied().unwrap_or(0)
+    }
+
+    /// Whether the weight of this request could be reserved there.
+    pub fn fits(&self, upstream: UpstreamIndex) -> bool {
+        self.reserve(upstream).fits(self.facts.weight)
+    }
+
+    /// Requests that the engine works on at once, if that is known.
+    pub fn room(&self, upstream: UpstreamIndex) -> Option<u32> {
+        Snapshot::count(&self.snapshot.columns.room, upstream)
+    }
+
+    /// All load there: our own open weight now, and what others had there at the last report.
+    pub fn load(&self, upstream: UpstreamIndex) -> u32 {
+        let others = self
+            .snapshot
+            .columns
+            .others
+            .get(upstream.get())
+            .copied()
+            .unwrap_or(0);
+        self.own_weight(upstream).saturating_add(others)
+    }
+
+    /// Load as a share of what the engine works on at once; above 1 is a queue. Unknown where the room is unknown.
+    pub fn load_share(&self, upstream: UpstreamIndex) -> Option<f64> {
+        let room = self.room(upstream).filter(|room| *room > 0)?;
+        Some(f64::from(self.load(upstream)) / f64::from(room))
+    }
+
+    /// Requests that wait in the engine's queue: as reported or, corrected, at least what exceeds its room. Unknown
+    /// where the engine does not say.
+    pub fn waiting(&self, upstream: UpstreamIndex) -> Option<u32> {
+        let reported = Snapshot::count(&self.snapshot.columns.waiting, upstream)?;
+        match (self.signals, self.room(upstream)) {
+            (Signals::Corrected, Some(room)) => Some(reported.max(self.load(upstream).saturating_sub(room))),
+            _ => Some(reported),
+        }
+    }
+
+    /// Share of the KV cache in use, 0 to 1.
+    pub fn kv_cache_usage(&self, upstream: UpstreamIndex) -> Option<f64> {
+        self.snapshot
+            .columns
+            .kv
+            .get(upstream.get())
+            .copied()
+            .filter(|kv| !kv.is_nan())
+    }
+
+    /// Whether the adapter that is asked for is in use there, by report or, corrected, by a lease of ours.
+    pub fn adapter_active(&self, upstream: UpstreamIndex) -> bool {
+        let own = self.signals == Signals::Corrected && self.frozen.has_own_active(upstream.get());
+        own || self.model.is_some_and(|row| row.is_active_on(upstream))
+    }
+
+    /// How many distinct adapters are in use there and how many can be, if both are known.
+    pub fn adapters(&self, upstream: UpstreamIndex) -> Option<(u32, u32)> {
+        let active = Snapshot::count(&self.snapshot.columns.adapters_active, upstream)?;
+        let max = Snapshot::count(&self.snapshot.columns.adapters_max, upstream)?;
+        let own = match self.signals {
+            Signals::Corrected => self.frozen.own_adapters.get(upstream.get()).copied().unwrap_or(0),
+            Signals::Reported => 0,
+        };
+        Some((active.saturating_add(u32::from(own)), max))
+    }
+}
+
+impl fmt::Debug for PickCx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PickCx")
+            .field("snapshot", &self.snapshot.generation())
+            .field("facts", &self.facts)
+            .field("now", &self.now)
+            .field("seed", &self.seed)
+            .finish()
+    }
+}

@@ -1,0 +1,67 @@
+//! How costly would it be to send the request there?
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::context::{PickCx, Reads};
+use crate::upstream::UpstreamIndex;
+
+/// How costly it would be to send this request there. Lower is better.
+///
+/// An unknown cost (`None`) counts as the median of the known ones, so that who says nothing gets about its fair share:
+/// unknown is neither idle nor full. NaN never wins against a number.
+pub trait Cost: fmt::Debug + Send + Sync + 'static {
+    /// The cost, in a unit that is the same for all upstreams.
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32>;
+
+    /// Which of our own counters it looks at.
+    fn reads(&self) -> Reads {
+        Reads::ALL
+    }
+}
+
+/// A cost made of a closure. See [`cost_fn`].
+pub struct CostFn<F> {
+    name: &'static str,
+    cost: F,
+}
+
+/// Makes a cost of a closure.
+///
+/// ```
+/// use paddler_core::schedule::{Node, Signals, Tree, cost_fn};
+///
+/// let distance = cost_fn("distance", |cx, upstream| cx.spec(upstream).labels.get("km")?.parse().ok());
+/// assert!(Tree::new(Signals::Corrected, Node::least(distance)).is_ok());
+/// ```
+pub fn cost_fn<F>(name: &'static str, cost: F) -> CostFn<F>
+where
+    F: Fn(&PickCx<'_>, UpstreamIndex) -> Option<f32> + Send + Sync + 'static,
+{
+    CostFn { name, cost }
+}
+
+impl<F> fmt::Debug for CostFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<F> Cost for CostFn<F>
+where
+    F: Fn(&PickCx<'_>, UpstreamIndex) -> Option<f32> + Send + Sync + 'static,
+{
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        (self.cost)(cx, upstream)
+    }
+}
+
+impl Cost for Arc<dyn Cost> {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        (**self).cost(cx, upstream)
+    }
+
+    fn reads(&self) -> Reads {
+        (**self).reads()
+    }
+}

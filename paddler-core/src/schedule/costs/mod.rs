@@ -1,0 +1,120 @@
+//! Which costs are built in?
+
+use std::sync::Arc;
+
+use super::context::{PickCx, Reads};
+use super::cost::Cost;
+use crate::upstream::UpstreamIndex;
+
+/// Requests waiting there. See [`queue`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue;
+
+/// The number of requests waiting there; corrected, at least what exceeds its room. Unknown where it does not say.
+pub fn queue() -> Queue {
+    Queue
+}
+
+impl Cost for Queue {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        cx.waiting(upstream).map(|waiting| waiting as f32)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::LOAD
+    }
+}
+
+/// Load as a share of room. See [`in_flight_share`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlightShare;
+
+/// All load as a share of what the engine works on at once: our own open weight, and others' as of the last report. So a
+/// machine with 8 slots and 2 busy is better than one with 2 slots and 1 busy. Unknown where the room is not known.
+pub fn in_flight_share() -> InFlightShare {
+    InFlightShare
+}
+
+impl Cost for InFlightShare {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        cx.load_share(upstream).map(|share| share as f32)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::LOAD
+    }
+}
+
+/// How near the KV cache is to full. See [`kv_pressure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvPressure;
+
+/// `k / (1 - k)` of the KV-cache usage `k`: flat while there is room, and without bound as it runs out, which is when
+/// engines begin to evict requests. 0.5 costs 1, 0.9 costs 9. Unknown where the engine does not say.
+pub fn kv_pressure() -> KvPressure {
+    KvPressure
+}
+
+impl Cost for KvPressure {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        let used = cx.kv_cache_usage(upstream)?.clamp(0.0, 1.0);
+        // One part in a thousand left is as good as none.
+        Some((used / (1.0 - used).max(1e-3)) as f32)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::NONE
+    }
+}
+
+/// Prompt work ahead times requests in flight. See [`prefill_product`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PrefillProduct;
+
+/// `(P + n) * (A + 1)`: `P` prompt tokens that we have sent there and that no first byte has answered, `n` those of this
+/// request, `A` all load there (LMetric, arXiv 2603.15202). It weighs waiting for prompts against sharing the decode
+/// batch, and has nothing to tune.
+///
+/// Tokens are estimated from bytes (see [`RequestFacts::from_scan`](crate::request::RequestFacts::from_scan)): low by up
+/// to 2.5 times for code and CJK, but by the same factor for the same text on every upstream, so the order of upstreams
+/// suffers only when texts of different kinds are in flight. Always known, since it is our own count; a request without
+/// a prompt counts as one token, so that load still tells upstreams apart.
+pub fn prefill_product() -> PrefillProduct {
+    PrefillProduct
+}
+
+impl Cost for PrefillProduct {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        let tokens = cx.prefill_tokens(upstream) as f32 + cx.facts.tokens.max(1) as f32;
+        Some(tokens * (cx.load(upstream) as f32 + 1.0))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::LOAD
+    }
+}
+
+/// Several costs, each times its weight. See [`weighted`].
+#[derive(Debug, Clone)]
+pub struct Weighted(Vec<(f32, Arc<dyn Cost>)>);
+
+/// The sum of costs, each times its weight. Unknown where any part is unknown. Units are not made alike: a weight has to
+/// do that.
+pub fn weighted(parts: impl IntoIterator<Item = (f32, Arc<dyn Cost>)>) -> Weighted {
+    Weighted(parts.into_iter().collect())
+}
+
+impl Cost for Weighted {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+        self.0.iter().try_fold(0.0, |sum, (weight, part)| {
+            Some(sum + weight * part.cost(cx, upstream)?)
+        })
+    }
+
+    fn reads(&self) -> Reads {
+        self.0
+            .iter()
+            .map(|(_, part)| part.reads())
+            .fold(Reads::NONE, |all, one| all | one)
+    }
+}

@@ -1,0 +1,134 @@
+//! How is the set of candidates narrowed?
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::candidates::CandidateSet;
+use super::context::{PickCx, Reads};
+use super::outcome::{Class, Reason};
+use crate::upstream::UpstreamIndex;
+
+/// Why a filter could not judge. Cheap to make and to clone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FilterError(Arc<str>);
+
+impl FilterError {
+    /// An error with this text.
+    pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+/// What it means when a filter that is required leaves nobody.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lack {
+    /// What becomes of the request, unless the tree says otherwise.
+    pub class: Class,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Lack {
+    /// A lack of this class for this reason.
+    pub fn new(class: Class, reason: Reason) -> Self {
+        Self { class, reason }
+    }
+}
+
+/// Removes upstreams that must not, or should rather not, serve this request.
+///
+/// Whether it *must* is for the tree to say (`require`, `prefer`, `branch`). A filter looks at the whole set, because
+/// useful ones are relative ("close to the best"); [`filter_fn`] makes one of a closure that looks at one upstream. It
+/// must not block: what is slow belongs into a status source.
+pub trait Filter: fmt::Debug + Send + Sync + 'static {
+    /// Takes out of the set who does not pass.
+    ///
+    /// # Errors
+    /// When it cannot judge. The node then counts as failed: `prefer` goes on, `branch` takes its `else`, `require` ends
+    /// the walk and names the node.
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError>;
+
+    /// The value that this upstream was judged by, for explanations. Unknown, or not one number: `None`.
+    fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+        let _no_value = (cx, upstream);
+        None
+    }
+
+    /// What it means when nobody passes.
+    fn lack(&self, cx: &PickCx<'_>) -> Lack {
+        let _the_same_for_all = cx;
+        Lack::new(Class::Later, Reason::Filtered)
+    }
+
+    /// Which of our own counters it looks at. Those that no node of a tree looks at are not read.
+    fn reads(&self) -> Reads {
+        Reads::ALL
+    }
+}
+
+/// A filter made of a closure. See [`filter_fn`].
+pub struct FilterFn<F> {
+    name: &'static str,
+    keep: F,
+}
+
+/// Makes a filter of a closure that says of one upstream whether it passes.
+///
+/// ```
+/// use paddler_core::schedule::{Node, Signals, Tree, filter_fn};
+///
+/// struct Price(f64);
+/// let cheap = filter_fn("cheap", |cx, upstream| {
+///     cx.spec(upstream).extensions.get::<Price>().is_some_and(|price| price.0 < 0.5)
+/// });
+/// let tree = Tree::new(Signals::Corrected, Node::list([Node::prefer(cheap), Node::random()]));
+/// assert!(tree.is_ok());
+/// ```
+pub fn filter_fn<F>(name: &'static str, keep: F) -> FilterFn<F>
+where
+    F: Fn(&PickCx<'_>, UpstreamIndex) -> bool + Send + Sync + 'static,
+{
+    FilterFn { name, keep }
+}
+
+impl<F> fmt::Debug for FilterFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<F> Filter for FilterFn<F>
+where
+    F: Fn(&PickCx<'_>, UpstreamIndex) -> bool + Send + Sync + 'static,
+{
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        set.retain(|upstream| (self.keep)(cx, upstream));
+        Ok(())
+    }
+}
+
+impl Filter for Arc<dyn Filter> {
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        (**self).narrow(cx, set)
+    }
+
+    fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+        (**self).value(cx, upstream)
+    }
+
+    fn lack(&self, cx: &PickCx<'_>) -> Lack {
+        (**self).lack(cx)
+    }
+
+    fn reads(&self) -> Reads {
+        (**self).reads()
+    }
+}

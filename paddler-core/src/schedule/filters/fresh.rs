@@ -1,0 +1,61 @@
+//! Whose word is recent enough to go by?
+
+use std::time::Duration;
+
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::upstream::UpstreamIndex;
+
+/// Keeps upstreams that have said how they are at most so long ago. See [`fresh`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fresh {
+    max_age: Duration,
+}
+
+/// Keeps upstreams whose last report is at most `max_age` old. Who never spoke is not fresh.
+pub fn fresh(max_age: Duration) -> Fresh {
+    Fresh { max_age }
+}
+
+/// Keeps upstreams that have ever said how they are. See [`heard`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard;
+
+/// Keeps upstreams that have ever said how they are, however long ago.
+pub fn heard() -> Heard {
+    Heard
+}
+
+impl Filter for Fresh {
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        set.retain(|upstream| cx.age(upstream).is_some_and(|age| age <= self.max_age));
+        Ok(())
+    }
+
+    /// Its age in seconds.
+    fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+        cx.age(upstream).map(|age| age.as_secs_f64())
+    }
+
+    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
+        Lack::new(Class::Later, Reason::Stale)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::NONE
+    }
+}
+
+impl Filter for Heard {
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        set.intersect(&cx.snapshot.columns.heard);
+        Ok(())
+    }
+
+    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
+        Lack::new(Class::Later, Reason::NeverHeard)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::NONE
+    }
+}

@@ -1,0 +1,83 @@
+//! Who is close to the least?
+//!
+//! The bucket rule of the original filter tree (Gateway API Inference Extension, pull request 78): of `n` candidates
+//! that reach the filter, those stay whose value is at most `min + (max - min) / n`, inclusive, where the maximum starts
+//! from zero. For queue lengths the division is of whole numbers.
+
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::upstream::UpstreamIndex;
+
+/// Keeps the lowest bucket. Made by [`least_queue`] and [`least_kv_cache`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Least {
+    /// By requests waiting.
+    Queue,
+    /// By KV-cache usage.
+    KvCache,
+}
+
+/// Keeps the shortest queues. An unknown queue counts as the median of the known ones; none known: keeps everybody.
+///
+/// The division is of whole numbers, so with fewer requests between shortest and longest than there are candidates, only
+/// the very shortest stay.
+pub fn least_queue() -> Least {
+    Least::Queue
+}
+
+/// Keeps the emptiest KV caches. An unknown one counts as the median of the known ones; none known: keeps everybody.
+pub fn least_kv_cache() -> Least {
+    Least::KvCache
+}
+
+impl Least {
+    /// The highest value that stays, of `n` candidates. Zero candidates have no bucket, and nobody to ask.
+    fn edge(self, min: f64, max: f64, n: usize) -> f64 {
+        let share = (max - min) / n as f64;
+        // Queue lengths are whole and below 2^32, so rounding down is exact here.
+        min + if self == Self::Queue { share.floor() } else { share }
+    }
+}
+
+impl Filter for Least {
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        let n = set.len();
+        let (mut min, mut max, mut known) = (f64::INFINITY, 0.0f64, 0);
+        for value in set.iter().filter_map(|upstream| self.value(cx, upstream)) {
+            min = min.min(value);
+            max = max.max(value);
+            known += 1;
+        }
+        if known == 0 {
+            return Ok(());
+        }
+        let edge = self.edge(min, max, n);
+        let unknown_stays = known == n
+            || set
+                .median(|upstream| self.value(cx, upstream))
+                .is_some_and(|median| median <= edge);
+        set.retain(|upstream| {
+            self.value(cx, upstream)
+                .map_or(unknown_stays, |value| value <= edge)
+        });
+        Ok(())
+    }
+
+    fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+        match self {
+            Self::Queue => cx.waiting(upstream).map(f64::from),
+            Self::KvCache => cx.kv_cache_usage(upstream),
+        }
+    }
+
+    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
+        Lack::new(Class::Later, Reason::NoUpstream)
+    }
+
+    fn reads(&self) -> Reads {
+        if *self == Self::Queue {
+            Reads::LOAD
+        } else {
+            Reads::NONE
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Who has a free slot?
+
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::upstream::UpstreamIndex;
+
+/// Keeps upstreams where the request fits under the limit. See [`slot`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HasSlot;
+
+/// Keeps upstreams where the weight of this request fits: what we have open there plus what others had at the last
+/// report stays within its slots, or within the limit that its spec sets. An upstream without either has no limit, and
+/// passes. A request heavier than the whole limit fits where nothing else is open.
+pub fn slot() -> HasSlot {
+    HasSlot
+}
+
+impl Filter for HasSlot {
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        set.retain(|upstream| cx.fits(upstream));
+        Ok(())
+    }
+
+    /// The load there.
+    fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+        Some(f64::from(cx.load(upstream)))
+    }
+
+    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
+        Lack::new(Class::Later, Reason::SlotsBusy)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::LOAD
+    }
+}

@@ -1,0 +1,112 @@
+//! Who is under a limit?
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::upstream::UpstreamIndex;
+
+/// Where the limit lies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Less than this.
+    Below(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// Whether the value is within it.
+    pub fn holds(self, value: f64) -> bool {
+        match self {
+            Self::Below(limit) => value < limit,
+            Self::AtMost(limit) => value <= limit,
+        }
+    }
+}
+
+/// What becomes of an upstream whose value is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// It stays.
+    #[default]
+    Pass,
+    /// It goes out.
+    Fail,
+}
+
+/// Keeps upstreams whose value is within a bound. Made by [`queue_depth`] and [`kv_cache`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Threshold {
+    signal: What,
+    bound: Bound,
+    unknown: Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    QueueDepth,
+    KvCache,
+}
+
+/// Keeps upstreams where the number of requests waiting is within the bound. Unknown: passes.
+pub fn queue_depth(bound: Bound) -> Threshold {
+    Threshold {
+        signal: What::QueueDepth,
+        bound,
+        unknown: Unknown::Pass,
+    }
+}
+
+/// Keeps upstreams where the share of the KV cache in use, 0 to 1, is within the bound. Unknown: passes.
+pub fn kv_cache(bound: Bound) -> Threshold {
+    Threshold {
+        signal: What::KvCache,
+        bound,
+        unknown: Unknown::Pass,
+    }
+}
+
+impl Threshold {
+    /// Says what becomes of upstreams whose value is not known.
+    #[must_use]
+    pub fn unknown(mut self, unknown: Unknown) -> Self {
+        self.unknown = unknown;
+        self
+    }
+}
+
+impl Filter for Threshold {
+    fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        let unknown = self.unknown == Unknown::Pass;
+        set.retain(|upstream| {
+            self.value(cx, upstream)
+                .map_or(unknown, |value| self.bound.holds(value))
+        });
+        Ok(())
+    }
+
+    fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+        match self.signal {
+            What::QueueDepth => cx.waiting(upstream).map(f64::from),
+            What::KvCache => cx.kv_cache_usage(upstream),
+        }
+    }
+
+    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
+        let reason = match self.signal {
+            What::QueueDepth => Reason::QueueDeep,
+            What::KvCache => Reason::KvCacheFull,
+        };
+        Lack::new(Class::Later, reason)
+    }
+
+    fn reads(&self) -> Reads {
+        if self.signal == What::QueueDepth {
+            Reads::LOAD
+        } else {
+            Reads::NONE
+        }
+    }
+}

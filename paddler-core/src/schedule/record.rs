@@ -1,0 +1,90 @@
+//! How is a decision written down, so that it can be made again?
+
+use serde::{Deserialize, Serialize};
+
+use super::explain::Observer;
+use super::frozen::Frozen;
+use super::outcome::{Ending, Outcome};
+use super::pick::{Ask, Scratch};
+use crate::Moment;
+use crate::request::RequestFacts;
+use crate::status::Snapshot;
+use crate::upstream::UpstreamId;
+
+/// One decision with all that went into it. Together with the snapshot that it names, it replays exactly.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Record {
+    /// Which snapshot it was made on.
+    pub generation: u64,
+    /// When.
+    pub now: Moment,
+    /// Where chance came from.
+    pub seed: u64,
+    /// What was asked for.
+    pub facts: RequestFacts,
+    /// Nobody but these was allowed, if given.
+    pub only: Option<Vec<UpstreamId>>,
+    /// These were not allowed.
+    pub except: Vec<UpstreamId>,
+    /// How many were to be ranked.
+    pub want: usize,
+    /// Our own counters, as the walk read them.
+    frozen: Frozen,
+    /// Who was picked, the best first.
+    pub picked: Vec<UpstreamId>,
+    /// How it ended without a pick.
+    pub ending: Option<Ending>,
+}
+
+impl Snapshot {
+    /// Picks as [`pick`](Self::pick) does, and writes down what went into it. This allocates.
+    pub fn pick_recorded<O: Observer>(
+        &self,
+        ask: &Ask<'_>,
+        scratch: &mut Scratch,
+        observer: &mut O,
+    ) -> (Outcome, Record) {
+        let outcome = self.pick(ask, scratch, observer);
+        let record = Record {
+            generation: self.generation(),
+            now: ask.now,
+            seed: ask.seed,
+            facts: RequestFacts::from(*ask.facts),
+            only: ask.only.map(<[UpstreamId]>::to_vec),
+            except: ask.except.to_vec(),
+            want: ask.want,
+            frozen: scratch.frozen.clone(),
+            picked: self.ids(&outcome),
+            ending: outcome.ending().cloned(),
+        };
+        (outcome, record)
+    }
+
+    /// Makes the decision again, on the snapshot that the record names: the outcome is the same, whatever has happened
+    /// to the counters since. On another snapshot, or with another tree, it says what would have been.
+    pub fn replay<O: Observer>(&self, record: &Record, scratch: &mut Scratch, observer: &mut O) -> Outcome {
+        scratch.frozen.clone_from(&record.frozen);
+        let facts = record.facts.as_facts();
+        let ask = Ask {
+            facts: &facts,
+            now: record.now,
+            seed: record.seed,
+            only: record.only.as_deref(),
+            except: &record.except,
+            want: record.want,
+        };
+        self.walk(&ask, scratch, observer)
+    }
+
+    /// The ids of who was picked, the best first.
+    pub fn ids(&self, outcome: &Outcome) -> Vec<UpstreamId> {
+        match outcome {
+            Outcome::Picked(picks) => picks
+                .iter()
+                .filter_map(|upstream| Some(self.spec(upstream)?.id.clone()))
+                .collect(),
+            Outcome::Wait(_) | Outcome::Refuse(_) => Vec::new(),
+        }
+    }
+}

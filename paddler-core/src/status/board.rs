@@ -1,0 +1,352 @@
+//! Who writes down what the sources say?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::columns::Columns;
+use super::event::StatusEvent;
+use super::names::{NameIds, Names};
+use super::snapshot::{Entry, Snapshot};
+use super::{Degraded, Failure, Published, Report};
+use crate::Moment;
+use crate::schedule::Tree;
+use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
+
+/// How a board behaves.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BoardOptions {
+    /// How long the weight of a cancelled request stays reserved when no report shows the room. Default 10 s: an engine
+    /// notices a hang-up within 2 s, and one that does not should not lose its slot for ever.
+    pub settle: Duration,
+    /// The shortest time between two publishes. Default 10 ms: at most 100 a second, whatever the sources do.
+    pub publish_every: Duration,
+}
+
+impl Default for BoardOptions {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(10),
+            publish_every: Duration::from_millis(10),
+        }
+    }
+}
+
+/// What applying an event has changed, for logs and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Applied {
+    /// A new upstream.
+    Joined(UpstreamId),
+    /// A known upstream has another spec.
+    Changed(UpstreamId),
+    /// It has left.
+    Left(UpstreamId),
+    /// A report came in. `degraded` are the signals that the report before still had.
+    Reported {
+        /// Who.
+        id: UpstreamId,
+        /// Signals that are newly missing: worth saying once.
+        degraded: Vec<Degraded>,
+    },
+    /// It could not be asked.
+    Failed {
+        /// Who.
+        id: UpstreamId,
+        /// How often in a row.
+        failures: u32,
+    },
+    /// The event was about an upstream that is not known (any more), or the board is full. Nothing has changed.
+    Ignored(UpstreamId),
+}
+
+/// The one writer of statuses. Pure: events and time come in, snapshots go out.
+///
+/// ```
+/// use paddler_core::schedule::{Ask, Outcome, Scratch, trees};
+/// use paddler_core::status::{Report, StatusBoard, StatusEvent};
+/// use paddler_core::upstream::UpstreamSpec;
+/// use paddler_core::request::Facts;
+/// use paddler_core::Moment;
+///
+/// let mut board = StatusBoard::new(trees::balancer());
+/// for id in ["idle", "busy"] {
+///     let spec = UpstreamSpec::new(id, "http://127.0.0.1:8080")?;
+///     let mut report = Report::new();
+///     report.slots_total = Some(4);
+///     report.slots_busy = Some(if id == "busy" { 3 } else { 0 });
+///     board.apply(StatusEvent::Upsert(spec.clone()), Moment::ZERO);
+///     board.apply(StatusEvent::Report { id: spec.id, report, sample: None }, Moment::ZERO);
+/// }
+/// let snapshot = board.publish(Moment::ZERO);
+///
+/// let facts = Facts::new();
+/// let ask = Ask::new(&facts, Moment::ZERO, 1);
+/// let lease = snapshot.reserve(&ask, &mut Scratch::default(), &mut ()).unwrap();
+/// assert_eq!(lease.upstream().as_str(), "idle");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct StatusBoard {
+    options: BoardOptions,
+    ledger: Arc<Ledger>,
+    tree: Arc<Tree>,
+    entries: Vec<Option<Arc<Entry>>>,
+    by_id: HashMap<UpstreamId, UpstreamIndex>,
+    /// Places whose upstream has left while something was still open on it.
+    leaving: Vec<u32>,
+    free: Vec<u32>,
+    names: NameIds,
+    published: Published,
+    generation: u64,
+    last_publish: Moment,
+    dirty: bool,
+}
+
+impl StatusBoard {
+    /// A board without upstreams.
+    pub fn new(tree: Tree) -> Self {
+        Self::with_options(tree, BoardOptions::default())
+    }
+
+    /// A board without upstreams, with other options.
+    pub fn with_options(tree: Tree, options: BoardOptions) -> Self {
+        let ledger = Arc::new(Ledger::new(options.settle));
+        let tree = Arc::new(tree);
+        let first = Snapshot {
+            generation: 0,
+            published: Moment::ZERO,
+            ledger: ledger.clone(),
+            tree: tree.clone(),
+            entries: Vec::new(),
+            by_id: HashMap::new(),
+            columns: Columns::default(),
+            names: Names::default(),
+            models_complete: false,
+        };
+        Self {
+            options,
+            ledger,
+            tree,
+            entries: Vec::new(),
+            by_id: HashMap::new(),
+            leaving: Vec::new(),
+            free: Vec::new(),
+            names: NameIds::default(),
+            published: Published::new(first),
+            generation: 0,
+            last_publish: Moment::ZERO,
+            dirty: false,
+        }
+    }
+
+    /// Where readers find the state in force.
+    pub fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    /// Our own count of what is open.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Puts another tree in force at the next publish.
+    pub fn set_tree(&mut self, tree: Tree) {
+        self.tree = Arc::new(tree);
+        self.dirty = true;
+    }
+
+    /// Takes an upstream out of every pick at once, without waiting for a publish, or lets it back in. What is open on
+    /// it goes on. Returns whether the upstream is known.
+    pub fn set_draining(&mut self, id: &str, draining: bool) -> bool {
+        let Some(index) = self.by_id.get(id) else {
+            return false;
+        };
+        self.ledger.set_barred(index.0, draining);
+        self.ledger.notify();
+        true
+    }
+
+    /// Writes down one event. It is seen by picks after the next publish; limits take effect at once.
+    pub fn apply(&mut self, event: StatusEvent, now: Moment) -> Applied {
+        self.dirty = true;
+        match event {
+            StatusEvent::Upsert(spec) => self.upsert(spec),
+            StatusEvent::Remove(id) => self.remove(id),
+            StatusEvent::Report { id, report, sample } => self.report(id, report, sample, now),
+            StatusEvent::Failed { id, failure } => self.failed(id, failure),
+        }
+    }
+
+    fn upsert(&mut self, spec: UpstreamSpec) -> Applied {
+        let id = spec.id.clone();
+        if let Some(entry) = self.entry_mut(&id) {
+            entry.generation += 1;
+            entry.spec = Arc::new(spec);
+            self.apply_limit(&id);
+            return Applied::Changed(id);
+        }
+        let Some(slot) = self.place() else {
+            tracing::error!(upstream = %id, capacity = Ledger::CAPACITY, "no place is left for another upstream");
+            return Applied::Ignored(id);
+        };
+        let mut entry = Entry::new(spec);
+        entry.tenant = self.ledger.open(slot, entry.own_limit());
+        self.entries[slot as usize] = Some(Arc::new(entry));
+        self.by_id.insert(id.clone(), UpstreamIndex(slot));
+        Applied::Joined(id)
+    }
+
+    /// A place on which nothing is open, the lowest first so that columns stay dense.
+    fn place(&mut self) -> Option<u32> {
+        let ledger = &self.ledger;
+        let free = &mut self.free;
+        self.leaving.retain(|slot| {
+            let quiet = ledger.is_quiet(*slot);
+            if quiet {
+                free.push(*slot);
+            }
+            !quiet
+        });
+        if let Some(position) = (0..free.len()).min_by_key(|position| free[*position]) {
+            return Some(free.swap_remove(position));
+        }
+        if self.entries.len() >= Ledger::CAPACITY {
+            return None;
+        }
+        self.entries.push(None);
+        u32::try_from(self.entries.len() - 1).ok()
+    }
+
+    fn remove(&mut self, id: UpstreamId) -> Applied {
+        let Some(index) = self.by_id.remove(&id) else {
+            return Applied::Ignored(id);
+        };
+        self.entries[index.get()] = None;
+        self.ledger.close(index.0);
+        self.leaving.push(index.0);
+        Applied::Left(id)
+    }
+
+    fn report(
+        &mut self,
+        id: UpstreamId,
+        report: Report,
+        sample: Option<SampleToken>,
+        now: Moment,
+    ) -> Applied {
+        let Some(&index) = self.by_id.get(&id) else {
+            return Applied::Ignored(id);
+        };
+        let ledger = self.ledger.clone();
+        let Some(entry) = self.entry_mut(&id) else {
+            return Applied::Ignored(id);
+        };
+        if sample.is_some_and(|token| token.tenant != entry.tenant || token.at < entry.reported_at) {
+            // Asked before the upstream left and came back, or overtaken by a later answer.
+            return Applied::Ignored(id);
+        }
+        let before = entry.report.take();
+        let known = |one: &Degraded| {
+            before
+                .as_ref()
+                .is_some_and(|before| before.degraded.contains(one))
+        };
+        let degraded = report
+            .degraded
+            .iter()
+            .filter(|one| !known(one))
+            .cloned()
+            .collect();
+        let token = sample.unwrap_or_else(|| ledger.sample(index.0, entry.tenant, now));
+        if let Some(reported) = reported_weight(&report) {
+            entry.others = reported.saturating_sub(token.own);
+            if sample.is_some() {
+                ledger.settle(index.0, token, reported);
+            }
+        } else {
+            entry.others = 0;
+        }
+        entry.report = Some(Arc::new(report));
+        entry.reported_at = token.at;
+        entry.failures = 0;
+        entry.last_failure = None;
+        self.apply_limit(&id);
+        Applied::Reported { id, degraded }
+    }
+
+    fn failed(&mut self, id: UpstreamId, failure: Failure) -> Applied {
+        let Some(entry) = self.entry_mut(&id) else {
+            return Applied::Ignored(id);
+        };
+        entry.failures = entry.failures.saturating_add(1);
+        entry.last_failure = Some(failure);
+        let failures = entry.failures;
+        Applied::Failed { id, failures }
+    }
+
+    fn entry_mut(&mut self, id: &UpstreamId) -> Option<&mut Entry> {
+        let index = self.by_id.get(id)?;
+        self.entries[index.get()].as_mut().map(Arc::make_mut)
+    }
+
+    fn apply_limit(&self, id: &UpstreamId) {
+        let Some(index) = self.by_id.get(id) else { return };
+        if let Some(entry) = &self.entries[index.get()] {
+            self.ledger.set_limit(index.0, entry.own_limit());
+        }
+    }
+
+    /// Whether a publish would change anything.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// When the next publish is due: `None` when nothing has changed, else at the earliest one
+    /// [`publish_every`](BoardOptions::publish_every) after the last.
+    pub fn publish_due(&self) -> Option<Moment> {
+        let next = self.last_publish.saturating_add(self.options.publish_every);
+        self.dirty
+            .then_some(if self.generation == 0 { Moment::ZERO } else { next })
+    }
+
+    /// Builds a snapshot of all that was applied and puts it in force.
+    pub fn publish(&mut self, now: Moment) -> Arc<Snapshot> {
+        self.generation += 1;
+        self.last_publish = now;
+        self.dirty = false;
+        let names = Names::gather(&self.entries, &mut self.names);
+        let snapshot = Arc::new(Snapshot {
+            generation: self.generation,
+            published: now,
+            ledger: self.ledger.clone(),
+            tree: self.tree.clone(),
+            entries: self.entries.clone(),
+            by_id: self.by_id.clone(),
+            columns: Columns::new(&self.entries),
+            models_complete: !self.by_id.is_empty()
+                && self
+                    .entries
+                    .iter()
+                    .flatten()
+                    .all(|entry| entry.models().is_some()),
+            names,
+        });
+        self.published.store(snapshot.clone());
+        // Who waits may now find a place.
+        self.ledger.notify();
+        snapshot
+    }
+
+    /// Ends what has settled for too long. Returns when to come again, if anything still settles.
+    pub fn expire(&mut self, now: Moment) -> Option<Moment> {
+        self.ledger.expire_settling(now)
+    }
+}
+
+/// All weight that the engine says it has, in whatever terms it speaks; unknown if it does not say.
+fn reported_weight(report: &Report) -> Option<u32> {
+    let running = report.slots_busy.or(report.running)?;
+    Some(running.saturating_add(report.waiting.unwrap_or(0)))
+}

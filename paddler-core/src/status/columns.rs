@@ -1,0 +1,103 @@
+//! What does a pick scan? One column a signal, in the order of places, so that a scan walks memory in line.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::names::{active_adapters, set};
+use super::report::Health;
+use super::snapshot::Entry;
+use crate::upstream::Models;
+
+/// A count that is not known.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+
+/// Every signal of every upstream, as a pick reads it. Places without an upstream hold unknowns.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Columns {
+    pub(crate) live: Box<[u64]>,
+    pub(crate) heard: Box<[u64]>,
+    /// Not known to be unable to serve.
+    pub(crate) able: Box<[u64]>,
+    /// Answers for any model.
+    pub(crate) any_model: Box<[u64]>,
+    /// Has told which models it serves.
+    pub(crate) told_models: Box<[u64]>,
+    pub(crate) tenant: Box<[u16]>,
+    pub(crate) waiting: Box<[u32]>,
+    pub(crate) running: Box<[u32]>,
+    /// NaN is unknown.
+    pub(crate) kv: Box<[f64]>,
+    /// Requests that it works on at once.
+    pub(crate) room: Box<[u32]>,
+    /// Weight at the engine that is not ours.
+    pub(crate) others: Box<[u32]>,
+    pub(crate) adapters_max: Box<[u32]>,
+    pub(crate) adapters_active: Box<[u32]>,
+    /// Nanoseconds since the board began.
+    pub(crate) reported_at: Box<[u64]>,
+}
+
+impl Columns {
+    pub(crate) fn new(entries: &[Option<Arc<Entry>>]) -> Self {
+        let n = entries.len();
+        let words = || vec![0u64; n.div_ceil(64)].into_boxed_slice();
+        let counts = || vec![UNKNOWN; n].into_boxed_slice();
+        let mut columns = Self {
+            live: words(),
+            heard: words(),
+            able: words(),
+            any_model: words(),
+            told_models: words(),
+            tenant: vec![0; n].into(),
+            waiting: counts(),
+            running: counts(),
+            kv: vec![f64::NAN; n].into(),
+            room: counts(),
+            others: vec![0; n].into(),
+            adapters_max: counts(),
+            adapters_active: counts(),
+            reported_at: vec![0; n].into(),
+        };
+        for (slot, entry) in entries.iter().enumerate() {
+            if let Some(entry) = entry {
+                columns.fill(slot, entry);
+            }
+        }
+        columns
+    }
+
+    fn fill(&mut self, slot: usize, entry: &Entry) {
+        set(&mut self.live, slot);
+        self.tenant[slot] = entry.tenant;
+        self.room[slot] = entry.room().unwrap_or(UNKNOWN);
+        self.others[slot] = entry.others;
+        match entry.models() {
+            Some(Models::Any) => {
+                set(&mut self.any_model, slot);
+                set(&mut self.told_models, slot);
+            }
+            Some(Models::Listed(_)) => set(&mut self.told_models, slot),
+            None => {}
+        }
+        let health = entry.report().and_then(|report| report.health);
+        if !entry.is_unreachable() && !matches!(health, Some(Health::Loading | Health::Failing)) {
+            set(&mut self.able, slot);
+        }
+        let Some(report) = entry.report() else { return };
+        set(&mut self.heard, slot);
+        self.reported_at[slot] = entry.reported_at.as_nanos();
+        self.waiting[slot] = known(report.waiting);
+        self.running[slot] = known(report.running.or(report.slots_busy));
+        self.kv[slot] = report.kv_cache_usage.unwrap_or(f64::NAN);
+        if let Some(adapters) = &report.adapters {
+            self.adapters_max[slot] = known(adapters.max);
+            let distinct: HashSet<_> = active_adapters(report).collect();
+            self.adapters_active[slot] = u32::try_from(distinct.len()).unwrap_or(UNKNOWN - 1);
+        }
+    }
+}
+
+fn known(count: Option<u32>) -> u32 {
+    // The largest count stands for unknown; one less is as full.
+    count.map_or(UNKNOWN, |count| count.min(UNKNOWN - 1))
+}

@@ -1,0 +1,81 @@
+//! What can happen to the upstreams?
+
+use std::fmt;
+
+use super::Report;
+use crate::upstream::{SampleToken, UpstreamId, UpstreamSpec};
+
+/// One thing that happened. Membership and status are one sequence, so there is one writer and no order to lose.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum StatusEvent {
+    /// The upstream exists and is like this. One with the same id is replaced; its counters go on.
+    Upsert(UpstreamSpec),
+    /// It exists no more. What is open on it goes on to its end.
+    Remove(UpstreamId),
+    /// It said how it is.
+    Report {
+        /// Who.
+        id: UpstreamId,
+        /// What it said.
+        report: Report,
+        /// What was open on it when it was asked, from [`Ledger`](crate::upstream::Ledger); `None` when it spoke
+        /// unasked, and then our own requests are taken as they are when the report comes in.
+        sample: Option<SampleToken>,
+    },
+    /// It could not be asked. Its last report stays, and ages.
+    Failed {
+        /// Who.
+        id: UpstreamId,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// Why an upstream could not say how it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What kind of failure it was.
+    pub kind: FailureKind,
+    /// What happened, for logs.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.as_str(), self.message)
+    }
+}
+
+/// The kinds of failed polls: only one of them says that nobody is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// No connection could be made.
+    Unreachable,
+    /// It did not answer in time. A busy engine does that, so it is stale, not broken.
+    Timeout,
+    /// It answered what cannot be read.
+    Unreadable,
+}
+
+impl FailureKind {
+    /// The word used in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Who serves which model, and where is which adapter in use?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::report::Report;
+use super::snapshot::Entry;
+use crate::upstream::{ModelEntry, Models, NameId, UpstreamIndex};
+
+/// One model or adapter name, with the upstreams that serve it and those where it is in use.
+#[derive(Debug, Clone)]
+pub struct ModelRow {
+    pub(crate) id: NameId,
+    /// Upstreams that list the name.
+    pub(crate) serves: Box<[u64]>,
+    /// Upstreams that report the adapter as running or waiting.
+    pub(crate) active: Box<[u64]>,
+    parent: Option<Arc<str>>,
+    listed: bool,
+}
+
+impl ModelRow {
+    /// Whether this names an adapter (LoRA) rather than a base model.
+    pub fn is_adapter(&self) -> bool {
+        self.parent.is_some() || !self.listed
+    }
+
+    /// The base model, if this is an adapter that was listed with one.
+    pub fn parent(&self) -> Option<&str> {
+        self.parent.as_deref()
+    }
+
+    /// Whether some upstream lists the name, so that it can be asked for.
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Whether the upstream reports the adapter as running or waiting.
+    pub fn is_active_on(&self, upstream: UpstreamIndex) -> bool {
+        bit(&self.active, upstream.get())
+    }
+}
+
+/// The rows of a snapshot.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    rows: HashMap<Arc<str>, ModelRow>,
+    /// The adapters in use at each place, one after the other, and where each place's begin.
+    active: Vec<NameId>,
+    active_from: Vec<u32>,
+}
+
+/// Gives numbers to names. A number is never given again, so a lease can hold one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NameIds {
+    ids: HashMap<Arc<str>, NameId>,
+    next: u32,
+}
+
+impl Names {
+    pub(crate) fn row(&self, name: &str) -> Option<&ModelRow> {
+        self.rows.get(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &ModelRow)> {
+        self.rows.iter()
+    }
+
+    /// Whether the upstream reports this adapter as in use.
+    pub(crate) fn reports_active(&self, slot: usize, name: NameId) -> bool {
+        let from = |slot: usize| {
+            self.active_from
+                .get(slot)
+                .map_or(self.active.len(), |from| *from as usize)
+        };
+        self.active[from(slot)..from(slot + 1)].contains(&name)
+    }
+
+    /// Gathers the names that specs and reports mention. Names that nobody mentions any more are forgotten, so what is
+    /// remembered is bounded by what upstreams say; nothing here ever comes from a request.
+    pub(crate) fn gather(entries: &[Option<Arc<Entry>>], ids: &mut NameIds) -> Self {
+        let words = entries.len().div_ceil(64);
+        let mut gathered = Gather {
+            names: Self::default(),
+            ids,
+            words,
+        };
+        for (slot, entry) in entries.iter().enumerate() {
+            // Counts that do not fit 32 bits would need more memory than there is.
+            let from = u32::try_from(gathered.names.active.len()).unwrap_or(u32::MAX);
+            gathered.names.active_from.push(from);
+            if let Some(entry) = entry {
+                gathered.entry(slot, entry);
+            }
+        }
+        let names = gathered.names;
+        ids.ids.retain(|name, _| names.rows.contains_key(name));
+        names
+    }
+}
+
+struct Gather<'a> {
+    names: Names,
+    ids: &'a mut NameIds,
+    words: usize,
+}
+
+impl Gather<'_> {
+    fn row(&mut self, name: &Arc<str>) -> &mut ModelRow {
+        let (ids, words) = (&mut *self.ids, self.words);
+        self.names.rows.entry(name.clone()).or_insert_with(|| ModelRow {
+            id: ids.number(name),
+            serves: vec![0; words].into(),
+            active: vec![0; words].into(),
+            parent: None,
+            listed: false,
+        })
+    }
+
+    fn entry(&mut self, slot: usize, entry: &Entry) {
+        if let Some(Models::Listed(models)) = entry.models() {
+            for model in models {
+                self.serves(slot, &model.id, model);
+                for alias in &model.aliases {
+                    self.serves(slot, alias, model);
+                }
+            }
+        }
+        for name in entry.report().into_iter().flat_map(active_adapters) {
+            let row = self.row(name);
+            set(&mut row.active, slot);
+            let id = row.id;
+            self.names.active.push(id);
+        }
+    }
+
+    fn serves(&mut self, slot: usize, name: &Arc<str>, model: &ModelEntry) {
+        let row = self.row(name);
+        set(&mut row.serves, slot);
+        // A name that is a base model anywhere is not an adapter.
+        row.parent = if row.listed {
+            row.parent.take().and(model.parent.clone())
+        } else {
+            model.parent.clone()
+        };
+        row.listed = true;
+    }
+}
+
+impl NameIds {
+    fn number(&mut self, name: &Arc<str>) -> NameId {
+        *self.ids.entry(name.clone()).or_insert_with(|| {
+            self.next = self.next.wrapping_add(1);
+            NameId(self.next)
+        })
+    }
+}
+
+/// Adapters that have requests at an upstream, running or waiting; a name may come twice.
+pub(crate) fn active_adapters(report: &Report) -> impl Iterator<Item = &Arc<str>> {
+    report
+        .adapters
+        .iter()
+        .flat_map(|adapters| adapters.running.iter().chain(&adapters.waiting))
+}
+
+pub(crate) fn bit(words: &[u64], index: usize) -> bool {
+    words
+        .get(index / 64)
+        .is_some_and(|word| word >> (index % 64) & 1 == 1)
+}
+
+pub(crate) fn set(words: &mut [u64], index: usize) {
+    if let Some(word) = words.get_mut(index / 64) {
+        *word |= 1 << (index % 64);
+    }
+}

@@ -1,0 +1,241 @@
+//! What is known of all upstreams at one moment?
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::columns::{Columns, UNKNOWN};
+use super::event::FailureKind;
+use super::names::{ModelRow, Names};
+use super::{Failure, Report};
+use crate::Moment;
+use crate::schedule::Tree;
+use crate::upstream::{Ledger, Models, Reserve, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
+
+/// After this many failed connections in a row, nobody is there.
+const UNREACHABLE_AFTER: u32 = 2;
+
+/// One upstream with what it last said.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub(crate) spec: Arc<UpstreamSpec>,
+    /// Counts the specs that this id has had: a changed address under the same id is a new connection pool.
+    pub(crate) generation: u64,
+    pub(crate) tenant: u16,
+    pub(crate) report: Option<Arc<Report>>,
+    pub(crate) reported_at: Moment,
+    pub(crate) others: u32,
+    pub(crate) failures: u32,
+    pub(crate) last_failure: Option<Failure>,
+}
+
+impl Entry {
+    /// An upstream that has not spoken yet.
+    pub(crate) fn new(spec: UpstreamSpec) -> Self {
+        Self {
+            spec: Arc::new(spec),
+            generation: 0,
+            tenant: 0,
+            report: None,
+            reported_at: Moment::ZERO,
+            others: 0,
+            failures: 0,
+            last_failure: None,
+        }
+    }
+
+    pub(crate) fn set_unreachable(&mut self) {
+        self.failures = UNREACHABLE_AFTER;
+        self.last_failure = Some(Failure::new(FailureKind::Unreachable, "no connection"));
+    }
+
+    /// What it is.
+    pub fn spec(&self) -> &Arc<UpstreamSpec> {
+        &self.spec
+    }
+
+    /// How many specs this id has had before this one.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What it last said, if it ever said anything.
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_deref()
+    }
+
+    /// When it was asked for what it last said.
+    pub fn reported_at(&self) -> Moment {
+        self.reported_at
+    }
+
+    /// Weight at the engine that is not ours, as of the last report.
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
+    /// Polls that have failed since the last report.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Why the last poll failed, if one has since the last report.
+    pub fn last_failure(&self) -> Option<&Failure> {
+        self.last_failure.as_ref()
+    }
+
+    /// Whether several connections in a row could not be made.
+    pub fn is_unreachable(&self) -> bool {
+        let refused = |failure: &Failure| failure.kind == FailureKind::Unreachable;
+        self.failures >= UNREACHABLE_AFTER && self.last_failure.as_ref().is_some_and(refused)
+    }
+
+    /// The models it answers for: what the user says, else what it says itself.
+    pub fn models(&self) -> Option<&Models> {
+        self.spec
+            .models
+            .as_ref()
+            .or(self.report.as_ref()?.models.as_ref())
+    }
+
+    /// Requests that the engine works on at once, if that is known.
+    pub fn room(&self) -> Option<u32> {
+        let report = self.report();
+        let slots = report.and_then(|report| report.slots_total);
+        let sequences = report.and_then(|report| report.max_sequences);
+        slots.or(self.spec.limits.max_sequences).or(sequences)
+    }
+
+    /// The most weight that may be open on it, whoever sent it; `None` is no limit.
+    pub fn limit(&self) -> Option<u32> {
+        self.spec
+            .limits
+            .max_in_flight
+            .or(self.report().and_then(|report| report.slots_total))
+    }
+
+    /// The limit for our own weight: what others hold is not ours to give.
+    pub(crate) fn own_limit(&self) -> u32 {
+        self.limit()
+            .map_or(Reserve::UNLIMITED, |limit| limit.saturating_sub(self.others))
+    }
+}
+
+/// What is known of all upstreams at one moment, with the tree in force. Immutable; replaced as a whole.
+pub struct Snapshot {
+    pub(crate) generation: u64,
+    pub(crate) published: Moment,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) entries: Vec<Option<Arc<Entry>>>,
+    pub(crate) by_id: HashMap<UpstreamId, UpstreamIndex>,
+    pub(crate) columns: Columns,
+    pub(crate) names: Names,
+    pub(crate) models_complete: bool,
+}
+
+impl Snapshot {
+    /// Counts publishes; a higher one is later.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// When it was published.
+    pub fn published(&self) -> Moment {
+        self.published
+    }
+
+    /// The tree in force.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// Our own count of what is open.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// How many upstreams there are.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there is no upstream at all.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// The place of this upstream, good for this snapshot alone.
+    pub fn index(&self, id: &str) -> Option<UpstreamIndex> {
+        self.by_id.get(id).copied()
+    }
+
+    /// The upstream at a place.
+    pub fn entry(&self, upstream: UpstreamIndex) -> Option<&Arc<Entry>> {
+        self.entries.get(upstream.get())?.as_ref()
+    }
+
+    /// The upstream with this id.
+    pub fn find(&self, id: &str) -> Option<&Arc<Entry>> {
+        self.entry(self.index(id)?)
+    }
+
+    /// What the upstream at a place is.
+    pub fn spec(&self, upstream: UpstreamIndex) -> Option<&Arc<UpstreamSpec>> {
+        self.entry(upstream).map(|entry| &entry.spec)
+    }
+
+    /// What the upstream at a place last said.
+    pub fn report(&self, upstream: UpstreamIndex) -> Option<&Report> {
+        self.entry(upstream)?.report()
+    }
+
+    /// All upstreams, in the order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = (UpstreamIndex, &Arc<Entry>)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, entry)| Some((UpstreamIndex(u32::try_from(slot).ok()?), entry.as_ref()?)))
+    }
+
+    /// What is known under a model or adapter name.
+    pub fn model(&self, name: &str) -> Option<&ModelRow> {
+        self.names.row(name)
+    }
+
+    /// All model and adapter names that can be asked for, with what is known of them. In no order.
+    pub fn models(&self) -> impl Iterator<Item = (&str, &ModelRow)> {
+        self.names
+            .iter()
+            .filter(|(_, row)| row.is_listed())
+            .map(|(name, row)| (&**name, row))
+    }
+
+    /// Whether every upstream has told which models it serves: only then is an unknown name known to be wrong.
+    pub fn models_complete(&self) -> bool {
+        self.models_complete
+    }
+
+    /// To be taken just before an upstream is asked how it is; its report then carries it.
+    pub fn sample(&self, id: &str, now: Moment) -> Option<SampleToken> {
+        let index = self.index(id)?;
+        Some(self.ledger.sample(index.0, self.columns.tenant[index.get()], now))
+    }
+
+    pub(crate) fn count(column: &[u32], upstream: UpstreamIndex) -> Option<u32> {
+        column
+            .get(upstream.get())
+            .copied()
+            .filter(|count| *count != UNKNOWN)
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("generation", &self.generation)
+            .field("published", &self.published)
+            .field("upstreams", &self.len())
+            .finish()
+    }
+}

@@ -1,0 +1,100 @@
+//! Which adapters have open leases at an upstream?
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A model or adapter name, as a number that is never given to another name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) struct NameId(pub(crate) u32);
+
+/// How many distinct adapters can be told apart at one upstream. Engines run few at once (vLLM's `max_loras` is 1 by
+/// default); a lease beyond that is counted as a request, but not as a use of its adapter.
+const CELLS: usize = 16;
+
+/// Each cell packs an adapter (high half) and its open leases (low half).
+#[derive(Default)]
+pub(crate) struct AdapterCells([AtomicU64; CELLS]);
+
+/// The cell that a lease counts in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell(u8);
+
+fn unpack(word: u64) -> (NameId, u32) {
+    (NameId((word >> 32) as u32), word as u32)
+}
+
+fn pack(name: NameId, leases: u32) -> u64 {
+    (u64::from(name.0) << 32) | u64::from(leases)
+}
+
+impl AdapterCells {
+    /// Counts a lease. Two threads may open the same new adapter in two cells; readers look at names, not at cells.
+    pub(crate) fn open(&self, name: NameId) -> Option<Cell> {
+        self.claim(|cell| cell.0 == name && cell.1 > 0, name)
+            .or_else(|| self.claim(|cell| cell.1 == 0, name))
+    }
+
+    fn claim(&self, fits: impl Fn((NameId, u32)) -> bool, name: NameId) -> Option<Cell> {
+        for (index, cell) in self.0.iter().enumerate() {
+            let mut word = cell.load(Relaxed);
+            while fits(unpack(word)) {
+                match cell.compare_exchange_weak(word, pack(name, unpack(word).1 + 1), Relaxed, Relaxed) {
+                    Ok(_) => return Some(Cell(index as u8)),
+                    Err(seen) => word = seen,
+                }
+            }
+        }
+        None
+    }
+
+    /// Ends a lease that was counted in this cell. The name cannot have changed: it only does at zero leases.
+    pub(crate) fn close(&self, cell: Cell) {
+        self.0[usize::from(cell.0)].fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn for_each_open(&self, mut each: impl FnMut(NameId)) {
+        for cell in &self.0 {
+            let (name, leases) = unpack(cell.load(Relaxed));
+            if leases > 0 {
+                each(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_names(cells: &AdapterCells) -> Vec<u32> {
+        let mut names = Vec::new();
+        cells.for_each_open(|name| names.push(name.0));
+        names
+    }
+
+    #[test]
+    fn an_adapter_counts_until_its_last_lease_ends() {
+        let cells = AdapterCells::default();
+        let (a, b) = (cells.open(NameId(7)).unwrap(), cells.open(NameId(7)).unwrap());
+        assert_eq!(a, b);
+        cells.close(a);
+        assert_eq!(open_names(&cells), [7]);
+        cells.close(b);
+        assert!(open_names(&cells).is_empty());
+    }
+
+    #[test]
+    fn a_cell_is_used_again_and_the_overflow_is_refused() {
+        let cells = AdapterCells::default();
+        let held: Vec<_> = (0..CELLS as u32)
+            .map(|name| cells.open(NameId(name)).unwrap())
+            .collect();
+        assert_eq!(cells.open(NameId(99)), None);
+        assert!(
+            cells.open(NameId(3)).is_some(),
+            "a known adapter needs no new cell"
+        );
+        cells.close(held[0]);
+        assert_eq!(cells.open(NameId(99)), Some(held[0]));
+        assert!(!open_names(&cells).contains(&0));
+    }
+}

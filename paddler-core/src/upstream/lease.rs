@@ -1,0 +1,140 @@
+//! Who holds what on an upstream, and until when?
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Moment;
+use crate::status::Snapshot;
+use crate::upstream::adapters::NameId;
+use crate::upstream::ledger::{Ledger, Take, Taken};
+use crate::upstream::{UpstreamId, UpstreamIndex};
+
+/// How far a request has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Stage {
+    /// It may be sent.
+    Reserved,
+    /// The upstream may be working on it.
+    Sent,
+    /// Its answer has begun: the prompt has been read.
+    FirstByte,
+}
+
+/// The right to use an upstream for one request. It is taken at the pick and given back once, on every path.
+///
+/// A lease ends when the *engine* is free, not when we stop reading. [`complete`](Self::complete) says that the answer
+/// has come to its end. Dropped before [`sent`](Self::sent), the lease gives everything back at once. Dropped after it,
+/// the request counts as cancelled and its weight *settles*: it stays reserved until a report sampled later shows the
+/// room, or the settle time passes.
+///
+/// It works without forwarding: whoever sends the request tells the lease how far it has come.
+#[must_use = "a dropped lease is given back"]
+pub struct Lease {
+    ledger: Arc<Ledger>,
+    id: UpstreamId,
+    // `None` once it has been given back.
+    taken: Option<Taken>,
+    adapter: Option<NameId>,
+    weight: u32,
+    stage: Stage,
+}
+
+impl Lease {
+    pub(crate) fn new(ledger: Arc<Ledger>, id: UpstreamId, taken: Taken, take: Take) -> Self {
+        let Take { weight, adapter, .. } = take;
+        Self {
+            ledger,
+            id,
+            taken: Some(taken),
+            adapter,
+            weight,
+            stage: Stage::Reserved,
+        }
+    }
+
+    /// The upstream that may be used.
+    pub fn upstream(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    /// How far the request has come.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The weight that is reserved: what was asked for, at most the upstream's limit.
+    pub fn weight(&self) -> u32 {
+        self.taken.map_or(0, |taken| taken.weight)
+    }
+
+    /// The request is on its way: from now on the upstream may be working on it.
+    pub fn sent(&mut self) {
+        self.stage = self.stage.max(Stage::Sent);
+    }
+
+    /// The answer has begun, so the prompt has been read.
+    pub fn first_byte(&mut self) {
+        self.stage = Stage::FirstByte;
+        if let Some(taken) = &mut self.taken {
+            self.ledger.prefilled(taken);
+        }
+    }
+
+    /// The answer has come to its end, or the upstream has refused the work: the engine is free.
+    pub fn complete(mut self) {
+        if let Some(taken) = self.taken.take() {
+            self.ledger.give_back(taken);
+        }
+    }
+
+    /// Another upstream serves the request than the one that was picked, as Envoy tells after the fact. The lease counts
+    /// there from now on, even above its limit, because the request is there already.
+    ///
+    /// # Errors
+    /// The index, when the snapshot has no upstream there. The lease then stays where it was.
+    pub fn move_to(
+        &mut self,
+        snapshot: &Snapshot,
+        upstream: UpstreamIndex,
+        now: Moment,
+    ) -> Result<(), UpstreamIndex> {
+        let spec = snapshot.spec(upstream).ok_or(upstream)?;
+        if spec.id == self.id {
+            return Ok(());
+        }
+        if let Some(taken) = self.taken.take() {
+            let take = Take {
+                weight: self.weight,
+                tokens: taken.tokens,
+                adapter: self.adapter,
+            };
+            self.taken = Some(self.ledger.force_take(upstream.0, take, now));
+            self.ledger.give_back(taken);
+        }
+        self.id = spec.id.clone();
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(taken) = self.taken.take() {
+            if self.stage == Stage::Reserved {
+                self.ledger.give_back(taken);
+            } else {
+                self.ledger.settle_later(taken);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("upstream", &self.id)
+            .field("stage", &self.stage)
+            .field("weight", &self.weight())
+            .finish()
+    }
+}
