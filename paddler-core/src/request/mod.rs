@@ -1,1 +1,26 @@
 //! What is asked?
+//!
+//! Pure inspection of a request, in three steps that need no I/O and keep no body:
+//!
+//! 1. [`Route::of`] judges method and path: does it generate, is it answered here, is it closed?
+//! 2. A [`Scanner`] reads the JSON body as it arrives and keeps the few values that matter: [`Scanned`].
+//! 3. [`RequestFacts`] are what the two add up to: model, weight, tokens. [`Facts`] is their borrowed view, which a pick
+//!    reads.
+//!
+//! Each API dialect has a file with the table of its paths.
+
+mod anthropic;
+mod facts;
+mod llamacpp;
+mod ollama;
+mod openai;
+pub mod path;
+mod scan;
+mod task;
+mod view;
+mod vllm;
+
+pub use facts::{FactsError, RequestFacts};
+pub use scan::{AskedModel, ScanError, ScanErrorKind, ScanLimits, Scanned, Scanner};
+pub use task::{BodyKind, Dialect, RequestClass, Route, Task};
+pub use view::Facts;

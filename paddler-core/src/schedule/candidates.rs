@@ -1,13 +1,17 @@
 //! Who is still in question?
 
-use crate::status::bit;
+use crate::status::{bit, set};
 use crate::upstream::UpstreamIndex;
+
+use super::context::PickCx;
+use super::cost::Cost;
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Arena {
     words: Vec<u64>,
     values: Vec<f64>,
+    costs: Vec<Option<f32>>,
 }
 
 impl Arena {
@@ -27,6 +31,11 @@ impl Arena {
 
 fn count(words: &[u64]) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// The upstreams that are still in question. It can only shrink: nothing here adds one.
@@ -97,6 +106,19 @@ impl CandidateSet<'_> {
     /// Keeps those whose bit is set in `mask`, one word at a time. Places beyond its end go out.
     pub(crate) fn intersect(&mut self, mask: &[u64]) {
         self.retain_words(|word, bits| bits & mask.get(word).copied().unwrap_or(0));
+    }
+
+    /// Keeps those that are among `these`.
+    pub(crate) fn keep(&mut self, these: impl Iterator<Item = UpstreamIndex>) {
+        let top = self.arena.words.len();
+        self.arena.words.resize(top + self.words, 0);
+        let (_, kept) = self.arena.words.split_at_mut(top);
+        these.for_each(|upstream| set(kept, upstream.get()));
+        for word in 0..self.words {
+            self.arena.words[self.base + word] &= self.arena.words[top + word];
+        }
+        self.arena.words.truncate(top);
+        self.len = count(self.bits());
     }
 
     /// Keeps, of each word's bits, those that `keep` returns of them.
@@ -184,10 +206,32 @@ impl CandidateSet<'_> {
         let mut values = std::mem::take(&mut self.arena.values);
         values.clear();
         values.extend(self.iter().filter_map(value));
-        let middle = values.len().saturating_sub(1) / 2;
-        let median = (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1);
+        let median = median(&mut values);
         self.arena.values = values;
         median
+    }
+
+    /// Asks a cost of each candidate, once, and hands over the answers in the order of places.
+    pub(crate) fn with_costs<R>(
+        &mut self,
+        cx: &PickCx<'_>,
+        cost: &dyn Cost,
+        with: impl FnOnce(&mut Self, &mut Vec<Option<f32>>) -> R,
+    ) -> R {
+        let mut costs = std::mem::take(&mut self.arena.costs);
+        costs.clear();
+        cost.costs(cx, self, &mut costs);
+        let result = with(self, &mut costs);
+        self.arena.costs = costs;
+        result
+    }
+
+    /// The middle one of the costs that are numbers, the lower one of two; `None` if none is.
+    pub(crate) fn median_cost(&mut self, costs: &[Option<f32>]) -> Option<f32> {
+        let values = &mut self.arena.values;
+        values.clear();
+        values.extend(costs.iter().flatten().filter(|cost| !cost.is_nan()).map(|cost| f64::from(*cost)));
+        median(values).map(|median| median as f32)
     }
 
     pub(crate) fn bits(&self) -> &[u64] {

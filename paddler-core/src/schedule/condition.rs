@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::context::PickCx;
+use super::context::{PickCx, Reads};
 use crate::request::{RequestClass, Task};
 
 /// A question about the request, for `when`.
@@ -61,6 +61,28 @@ impl Condition {
             Self::Any(any) => any.iter().any(|one| one.holds(cx)),
             Self::Not(other) => !other.holds(cx),
             Self::Custom(_, holds) => holds(cx),
+        }
+    }
+}
+
+impl Condition {
+    /// Which of our own counters it looks at: only a closure can.
+    pub(crate) fn reads(&self) -> Reads {
+        match self {
+            Self::All(parts) | Self::Any(parts) => parts
+                .iter()
+                .map(Self::reads)
+                .fold(Reads::NONE, |all, one| all | one),
+            Self::Not(other) => other.reads(),
+            Self::Custom(..) => Reads::ALL,
+            Self::Critical
+            | Self::PriorityAtLeast(_)
+            | Self::Adapter
+            | Self::Model(_)
+            | Self::TokensAtLeast(_)
+            | Self::Stream
+            | Self::Session
+            | Self::Task(_) => Reads::NONE,
         }
     }
 }

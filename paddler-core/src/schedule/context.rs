@@ -30,12 +30,28 @@ pub struct Reads(u8);
 impl Reads {
     /// None of them: reports and specs alone.
     pub const NONE: Self = Self(0);
-    /// Open weight, requests and prompt tokens.
+    /// Open weight: [`PickCx::own_weight`], [`load`](PickCx::load), [`fits`](PickCx::fits).
     pub const LOAD: Self = Self(1);
-    /// Adapters with open leases.
-    pub const ADAPTERS: Self = Self(2);
+    /// Open requests: [`PickCx::own_requests`].
+    pub const REQUESTS: Self = Self(2);
+    /// Prompt tokens under way: [`PickCx::prefill_tokens`].
+    pub const PREFILL: Self = Self(4);
+    /// What corrects a reported queue: [`PickCx::waiting`]. In a tree that takes signals as reported, nothing.
+    pub const QUEUE: Self = Self(8);
+    /// What corrects reported adapters: [`PickCx::adapters`], [`adapter_active`](PickCx::adapter_active). In a tree that
+    /// takes signals as reported, nothing.
+    pub const ADAPTERS: Self = Self(16);
     /// All of them.
-    pub const ALL: Self = Self(3);
+    pub const ALL: Self = Self(31);
+
+    /// What this comes to where signals are taken like that.
+    pub(crate) fn under(self, signals: Signals) -> Self {
+        match signals {
+            Signals::Reported => Self(self.0 & !(Self::QUEUE | Self::ADAPTERS).0),
+            Signals::Corrected if self.contains(Self::QUEUE) => self | Self::LOAD,
+            Signals::Corrected => self,
+        }
+    }
 
     pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -121,9 +137,9 @@ impl<'a> PickCx<'a> {
         self.frozen.prefill.get(upstream.get()).copied().unwrap_or(0)
     }
 
-    /// Whether the weight of this request could be reserved there.
+    /// Whether the weight of this request could be reserved there. What weighs nothing always can.
     pub fn fits(&self, upstream: UpstreamIndex) -> bool {
-        self.reserve(upstream).fits(self.facts.weight)
+        self.facts.weight == 0 || self.reserve(upstream).fits(self.facts.weight)
     }
 
     /// Requests that the engine works on at once, if that is known.

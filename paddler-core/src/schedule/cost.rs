@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::candidates::CandidateSet;
 use super::context::{PickCx, Reads};
 use crate::upstream::UpstreamIndex;
 
@@ -13,6 +14,12 @@ use crate::upstream::UpstreamIndex;
 pub trait Cost: fmt::Debug + Send + Sync + 'static {
     /// The cost, in a unit that is the same for all upstreams.
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32>;
+
+    /// The cost of each candidate, in the order of places. There is no need to write this: it is here so that a leaf makes
+    /// one dynamic call for all candidates.
+    fn costs(&self, cx: &PickCx<'_>, set: &CandidateSet<'_>, into: &mut Vec<Option<f32>>) {
+        into.extend(set.iter().map(|upstream| self.cost(cx, upstream)));
+    }
 
     /// Which of our own counters it looks at.
     fn reads(&self) -> Reads {
@@ -59,6 +66,10 @@ where
 impl Cost for Arc<dyn Cost> {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
         (**self).cost(cx, upstream)
+    }
+
+    fn costs(&self, cx: &PickCx<'_>, set: &CandidateSet<'_>, into: &mut Vec<Option<f32>>) {
+        (**self).costs(cx, set, into);
     }
 
     fn reads(&self) -> Reads {

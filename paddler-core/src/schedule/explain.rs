@@ -96,7 +96,8 @@ pub struct Step {
     pub error: Option<String>,
 }
 
-/// An observer that writes everything down.
+/// An observer that writes everything down. Use a new one for each pick; where a reservation has walked more than once,
+/// path and steps are those of all walks, and the rest is that of the last.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -160,9 +161,12 @@ impl Observer for Explanation {
             .iter()
             .map(|upstream| cx.spec(upstream).id.clone())
             .collect();
+        self.ending = None;
     }
 
     fn ended(&mut self, _cx: &PickCx<'_>, ending: &Ending) {
         self.ending = Some(ending.clone());
+        self.survivors.clear();
+        self.picked.clear();
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Reads;
 use crate::status::{ModelRow, Snapshot, bit, set};
-use crate::upstream::{CHUNK, FrozenLanes};
+use crate::upstream::CHUNK;
 
 /// The frozen columns, in the order of places. What the tree does not look at is empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,39 +25,15 @@ pub(crate) struct Frozen {
 
 impl Frozen {
     pub(crate) fn read(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, reads: Reads) {
+        let ledger = &snapshot.ledger;
         let words = snapshot.entries.len().div_ceil(CHUNK);
+        let read = |what| if reads.contains(what) { words } else { 0 };
         self.barred.clear();
-        self.barred
-            .extend((0..words).map(|word| snapshot.ledger.barred(word)));
-        self.load(snapshot, if reads.contains(Reads::LOAD) { words } else { 0 });
-        self.adapters(
-            snapshot,
-            model,
-            if reads.contains(Reads::ADAPTERS) { words } else { 0 },
-        );
-    }
-
-    fn load(&mut self, snapshot: &Snapshot, words: usize) {
-        let places = words * CHUNK;
-        self.reserve.resize(places, 0);
-        self.requests.resize(places, 0);
-        self.prefill.resize(places, 0);
-        let lanes = self
-            .reserve
-            .chunks_exact_mut(CHUNK)
-            .zip(self.requests.chunks_exact_mut(CHUNK));
-        for (chunk, ((reserve, requests), prefill)) in
-            lanes.zip(self.prefill.chunks_exact_mut(CHUNK)).enumerate()
-        {
-            snapshot.ledger.freeze(
-                chunk,
-                FrozenLanes {
-                    reserve,
-                    requests,
-                    prefill,
-                },
-            );
-        }
+        self.barred.extend((0..words).map(|word| ledger.barred(word)));
+        column(&mut self.reserve, read(Reads::LOAD), |chunk, to| ledger.freeze_weight(chunk, to));
+        column(&mut self.requests, read(Reads::REQUESTS), |chunk, to| ledger.freeze_requests(chunk, to));
+        column(&mut self.prefill, read(Reads::PREFILL), |chunk, to| ledger.freeze_prefill(chunk, to));
+        self.adapters(snapshot, model, read(Reads::ADAPTERS));
     }
 
     fn adapters(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, words: usize) {
@@ -65,25 +41,23 @@ impl Frozen {
         self.own_active.resize(words, 0);
         self.own_adapters.clear();
         self.own_adapters.resize(words * CHUNK, 0);
-        if words == 0 {
-            return;
-        }
         let asked = model.map(|row| row.id);
-        for (upstream, _) in snapshot.iter() {
-            let slot = upstream.get();
-            // A name can stand in two cells, so look for it among those that were seen before.
-            let mut seen = [None; 16];
-            let mut unreported = 0;
-            snapshot.ledger.open_adapters(upstream.0, |name| {
-                if Some(name) == asked {
-                    set(&mut self.own_active, slot);
-                }
-                if !seen.contains(&Some(name)) && !snapshot.names.reports_active(slot, name) {
-                    seen[unreported % seen.len()] = Some(name);
-                    unreported += 1;
-                }
+        for chunk in 0..words {
+            snapshot.ledger.open_adapters(chunk, |slot, adapters| {
+                // A name can stand in two cells, so look for it among those that were seen before.
+                let mut seen = [None; 16];
+                let mut unreported = 0;
+                adapters.for_each_open(|name| {
+                    if Some(name) == asked {
+                        set(&mut self.own_active, slot);
+                    }
+                    if !seen.contains(&Some(name)) && !snapshot.names.reports_active(slot, name) {
+                        seen[unreported % seen.len()] = Some(name);
+                        unreported += 1;
+                    }
+                });
+                self.own_adapters[slot] = u8::try_from(unreported).unwrap_or(u8::MAX);
             });
-            self.own_adapters[slot] = u8::try_from(unreported).unwrap_or(u8::MAX);
         }
     }
 
@@ -93,5 +67,13 @@ impl Frozen {
 
     pub(crate) fn has_own_active(&self, slot: usize) -> bool {
         bit(&self.own_active, slot)
+    }
+}
+
+/// Has a column filled, chunk by chunk.
+fn column<T: Clone + Default>(column: &mut Vec<T>, chunks: usize, fill: impl Fn(usize, &mut [T])) {
+    column.resize(chunks * CHUNK, T::default());
+    for (chunk, to) in column.chunks_exact_mut(CHUNK).enumerate() {
+        fill(chunk, to);
     }
 }

@@ -29,6 +29,9 @@ pub use condition::Condition;
 pub use context::{PickCx, Reads, Signals};
 pub use cost::{Cost, CostFn, cost_fn};
 pub use counters::{NodeCount, NodeCounters};
+#[cfg(feature = "proxy")]
+pub(crate) use draw::mix;
+pub(crate) use draw::stable_hash;
 pub use explain::{Explanation, Observer, Step};
 pub use filter::{Filter, FilterError, FilterFn, Lack, filter_fn};
 pub use node::{Alternative, Gate, Key, Node, NodeId};

@@ -1,6 +1,6 @@
 //! How is one asked for?
 
-use super::candidates::Arena;
+use super::candidates::{Arena, CandidateSet};
 use super::context::PickCx;
 use super::explain::Observer;
 use super::frozen::Frozen;
@@ -9,7 +9,7 @@ use super::outcome::{Class, Ending, Outcome, Picks, Reason};
 use super::walk::Walk;
 use crate::Moment;
 use crate::request::Facts;
-use crate::status::Snapshot;
+use crate::status::{ModelRow, Snapshot};
 use crate::upstream::{Lease, Take, UpstreamId, UpstreamIndex};
 
 /// How often a lost race for the last place is tried again elsewhere before the request waits.
@@ -78,20 +78,31 @@ pub struct Scratch {
 impl Snapshot {
     /// Picks, and reserves nothing. The outcome is a hint: use [`reserve`](Self::reserve) for a promise.
     pub fn pick<O: Observer>(&self, ask: &Ask<'_>, scratch: &mut Scratch, observer: &mut O) -> Outcome {
-        let model = ask.facts.model.and_then(|name| self.model(name));
-        scratch.frozen.read(self, model, self.tree.reads());
-        self.walk(ask, scratch, observer)
+        self.pick_without(&[], ask, scratch, observer)
     }
 
-    /// The walk over what `scratch` holds frozen.
+    fn pick_without<O: Observer>(
+        &self,
+        lost: &[UpstreamIndex],
+        ask: &Ask<'_>,
+        scratch: &mut Scratch,
+        observer: &mut O,
+    ) -> Outcome {
+        let model = ask.facts.model.and_then(|name| self.model(name));
+        scratch.frozen.read(self, model, self.tree.reads());
+        self.walk(lost, model, ask, scratch, observer)
+    }
+
+    /// The walk over what `scratch` holds frozen, without those that were `lost` to others.
     pub(crate) fn walk<O: Observer>(
         &self,
+        lost: &[UpstreamIndex],
+        model: Option<&ModelRow>,
         ask: &Ask<'_>,
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> Outcome {
         let Scratch { frozen, arena } = scratch;
-        let model = ask.facts.model.and_then(|name| self.model(name));
         let cx = PickCx {
             snapshot: self,
             facts: ask.facts,
@@ -103,21 +114,9 @@ impl Snapshot {
         };
         let live = &self.columns.live;
         let mut set = arena.candidates(live.len(), |word| live[word] & !cx.frozen.is_barred(word));
-        let somebody = !set.is_empty();
-        if let Some(only) = ask.only {
-            let allowed = |upstream| only.contains(&cx.spec(upstream).id);
-            set.retain(allowed);
-            if somebody && set.is_empty() {
-                return Ending::new(Class::Never, Reason::NotInSubset, NodeId(0)).into();
-            }
-        }
-        for id in ask.except {
-            if let Some(upstream) = self.index(id.as_str()) {
-                set.remove(upstream);
-            }
-        }
-        if somebody && set.is_empty() {
-            return Ending::new(Class::Later, Reason::Excluded, NodeId(0)).into();
+        if let Err(ending) = self.allow(lost, ask, &mut set) {
+            observer.ended(&cx, &ending);
+            return ending.into();
         }
         Walk {
             cx: &cx,
@@ -125,6 +124,36 @@ impl Snapshot {
             observer,
         }
         .run(self.tree.root(), &mut set)
+    }
+
+    /// Takes out who is not allowed. Where there was nobody to begin with, what that means is for the tree to say.
+    fn allow(
+        &self,
+        lost: &[UpstreamIndex],
+        ask: &Ask<'_>,
+        set: &mut CandidateSet<'_>,
+    ) -> Result<(), Ending> {
+        if set.is_empty() {
+            return Ok(());
+        }
+        if let Some(only) = ask.only {
+            set.keep(only.iter().filter_map(|id| self.index(id.as_str())));
+        }
+        if set.is_empty() {
+            return Err(Ending::new(Class::Never, Reason::NotInSubset, NodeId(0)));
+        }
+        for id in ask.except {
+            if let Some(upstream) = self.index(id.as_str()) {
+                set.remove(upstream);
+            }
+        }
+        for upstream in lost {
+            set.remove(*upstream);
+        }
+        if set.is_empty() {
+            return Err(Ending::new(Class::Later, Reason::Excluded, NodeId(0)));
+        }
+        Ok(())
     }
 
     /// Picks and reserves: the lease is the promise that the upstream's limit has room for the request.
@@ -139,26 +168,12 @@ impl Snapshot {
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> Result<Lease, Ending> {
-        let mut lost: [Option<UpstreamId>; RACES] = [const { None }; RACES];
+        let mut lost = [UpstreamIndex(0); RACES];
         for race in 0..RACES {
-            let outcome = if race == 0 {
-                self.pick(ask, scratch, observer)
-            } else {
-                // A race was lost, which is rare: here a list may be made.
-                let except: Vec<_> = ask.except.iter().chain(lost.iter().flatten()).cloned().collect();
-                self.pick(
-                    &Ask {
-                        except: &except,
-                        ..*ask
-                    },
-                    scratch,
-                    observer,
-                )
-            };
-            let upstream = match outcome {
+            let upstream = match self.pick_without(&lost[..race], ask, scratch, observer) {
                 Outcome::Picked(picks) => picks.first(),
-                // With those that were lost left out, nobody: they may have room again, so wait.
                 Outcome::Wait(ending) | Outcome::Refuse(ending) if race == 0 => return Err(ending),
+                // With those that were lost left out, nobody: they may have room again, so wait.
                 Outcome::Wait(ending) | Outcome::Refuse(ending) => {
                     return Err(Ending {
                         class: Class::Later,
@@ -168,10 +183,10 @@ impl Snapshot {
                 }
             };
             let Some(upstream) = upstream else { break };
-            match self.lease(upstream, ask.facts, ask.now) {
-                Some(lease) => return Ok(lease),
-                None => lost[race] = self.spec(upstream).map(|spec| spec.id.clone()),
+            if let Some(lease) = self.lease(upstream, ask.facts, ask.now) {
+                return Ok(lease);
             }
+            lost[race] = upstream;
         }
         Err(Ending::new(Class::Later, Reason::Contended, NodeId(0)))
     }

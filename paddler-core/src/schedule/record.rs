@@ -74,7 +74,8 @@ impl Snapshot {
             except: &record.except,
             want: record.want,
         };
-        self.walk(&ask, scratch, observer)
+        let model = facts.model.and_then(|name| self.model(name));
+        self.walk(&[], model, &ask, scratch, observer)
     }
 
     /// The ids of who was picked, the best first.

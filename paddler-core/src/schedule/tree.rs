@@ -68,7 +68,7 @@ impl Tree {
         if !checks.faults.is_empty() {
             return Err(TreeFaults(checks.faults));
         }
-        let reads = reads(&root);
+        let reads = reads(&root).under(signals);
         Ok(Self {
             signals,
             root,
@@ -205,7 +205,7 @@ fn reads(node: &Node) -> Reads {
         }
         | Kind::Least(cost)
         | Kind::TwoChoices(cost) => cost.reads(),
-        Kind::When { .. } => Reads::ALL,
+        Kind::When { when, .. } => when.reads(),
         _ => Reads::NONE,
     };
     node.children()

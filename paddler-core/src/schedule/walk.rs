@@ -10,6 +10,7 @@ use super::explain::Observer;
 use super::filter::{Filter, FilterError};
 use super::node::{Alternative, Gate, Key, Kind, Node};
 use super::outcome::{Class, Ending, Outcome, Picks, Reason};
+use crate::Moment;
 use crate::upstream::UpstreamIndex;
 
 /// How a node ends.
@@ -84,7 +85,11 @@ impl<O: Observer> Walk<'_, '_, O> {
                 // Drawn from the request's own seed, not the pick's: a retry stays in its part.
                 let draw = Draw::new(self.cx.facts.seed, node.id)
                     .below(usize::try_from(*total).unwrap_or(usize::MAX));
-                self.node(part(parts, draw as u64, node), set)
+                match part(parts, draw as u64) {
+                    Some(part) => self.node(part, set),
+                    // A checked tree has some weight.
+                    None => Flow::Ended(Ending::new(Class::Never, Reason::Filtered, node.id)),
+                }
             }
             Kind::ByModel { models, otherwise } => {
                 let named = self.cx.facts.model.and_then(|name| models.get(name));
@@ -169,7 +174,10 @@ impl<O: Observer> Walk<'_, '_, O> {
                 |_| false,
             ),
             Gate::MeanBelow(cost, limit) => {
-                let known = set.iter().filter_map(|upstream| cost.cost(self.cx, upstream));
+                let known = set
+                    .iter()
+                    .filter_map(|upstream| cost.cost(self.cx, upstream))
+                    .filter(|cost| !cost.is_nan());
                 let (sum, count) = known.fold((0.0, 0u32), |(sum, n), cost| (sum + f64::from(cost), n + 1));
                 count > 0 && sum / f64::from(count) < f64::from(*limit)
             }
@@ -178,39 +186,31 @@ impl<O: Observer> Walk<'_, '_, O> {
 
     fn first_of(&mut self, alternatives: &[Alternative], node: &Node, set: &mut CandidateSet<'_>) -> Flow {
         let mut first: Option<Ending> = None;
-        let mut later: Option<Ending> = None;
+        let (mut later, mut until) = (false, None);
         for alternative in alternatives {
             let flow = set.fork(
                 |copy| self.node(&alternative.node, copy),
                 |flow| matches!(flow, Flow::Next),
             );
-            let ending = match flow {
-                Flow::Ended(ending) => ending,
-                end => return end,
-            };
-            if ending.class == Class::Later {
-                let end = alternative
-                    .patience
-                    .map(|patience| self.cx.facts.arrived.saturating_add(patience));
-                if end.is_none_or(|end| self.cx.now < end) {
-                    let until = [end, ending.until].into_iter().flatten().min();
-                    return Flow::Ended(Ending {
-                        until,
-                        ..first.map_or(ending, |first| Ending {
-                            class: Class::Later,
-                            ..first
-                        })
-                    });
-                }
-                later.get_or_insert_with(|| ending.clone());
-            }
+            let Flow::Ended(ending) = flow else { return flow };
+            let end = alternative
+                .patience
+                .map(|patience| self.cx.facts.arrived.saturating_add(patience));
+            let waits = ending.class == Class::Later && end.is_none_or(|end| self.cx.now < end);
+            later |= ending.class == Class::Later;
+            until = earlier(until, ending.until);
             first.get_or_insert(ending);
+            if waits {
+                until = earlier(until, end);
+                break;
+            }
         }
         // Nobody: the first reason counts; but while one of them may do better later, the request waits.
         let mut ending = first.unwrap_or_else(|| Ending::new(Class::Never, Reason::Filtered, node.id));
-        if later.is_some() {
+        if later {
             ending.class = Class::Later;
         }
+        ending.until = until;
         Flow::Ended(ending)
     }
 
@@ -221,53 +221,38 @@ impl<O: Observer> Walk<'_, '_, O> {
         self.observer.choosing(self.cx, node.id, set);
         let mut draw = Draw::new(self.cx.seed, node.id);
         let mut picks = Picks::default();
-        // Each rank is chosen among those that the ranks before it have left.
-        while picks.len() < self.want {
-            let chosen = match &node.kind {
-                Kind::Least(cost) => self.least(&**cost, set, &mut draw),
+        if let Kind::Least(cost) = &node.kind {
+            set.with_costs(self.cx, &**cost, |set, costs| {
+                let unknown = if costs.contains(&None) { set.median_cost(costs) } else { None };
+                self.rank(set, &mut picks, |set| {
+                    let place = least(costs, unknown.unwrap_or(0.0), &mut draw)?;
+                    costs.remove(place);
+                    set.nth(place)
+                });
+            });
+        } else {
+            self.rank(set, &mut picks, |set| match &node.kind {
                 Kind::TwoChoices(cost) => self.two_choices(&**cost, set, &mut draw),
                 Kind::Rendezvous(key) => self.rendezvous(*key, set, &mut draw),
                 _ => set.nth(draw.below(set.len())),
-            };
-            let Some(chosen) = chosen else { break };
-            picks.push(chosen);
-            set.remove(chosen);
+            });
         }
         self.observer.picked(self.cx, node.id, &picks);
         Flow::Picked(picks)
     }
 
-    fn least(&self, cost: &dyn Cost, set: &mut CandidateSet<'_>, draw: &mut Draw) -> Option<UpstreamIndex> {
-        let unknown = if set.iter().all(|upstream| cost.cost(self.cx, upstream).is_some()) {
-            0.0
-        } else {
-            let known = |upstream| {
-                cost.cost(self.cx, upstream)
-                    .filter(|cost| !cost.is_nan())
-                    .map(f64::from)
-            };
-            set.median(known).map_or(0.0, |median| median as f32)
-        };
-        let mut best: Option<(f32, UpstreamIndex)> = None;
-        let mut ties = 0;
-        for upstream in set.iter() {
-            let cost = orderable(cost.cost(self.cx, upstream).unwrap_or(unknown));
-            match best {
-                Some((least, _)) if cost > least => {}
-                Some((least, _)) if cost.total_cmp(&least).is_eq() => {
-                    ties += 1;
-                    // The nth of equals replaces the one before with chance 1/n, so each is as likely.
-                    if draw.below(ties) == 0 {
-                        best = Some((least, upstream));
-                    }
-                }
-                _ => {
-                    ties = 1;
-                    best = Some((cost, upstream));
-                }
-            }
+    /// Chooses as many as are wanted, each among those that the ones before it have left.
+    fn rank(
+        &self,
+        set: &mut CandidateSet<'_>,
+        picks: &mut Picks,
+        mut choose: impl FnMut(&CandidateSet<'_>) -> Option<UpstreamIndex>,
+    ) {
+        while picks.len() < self.want {
+            let Some(chosen) = choose(set) else { break };
+            picks.push(chosen);
+            set.remove(chosen);
         }
-        best.map(|(_, upstream)| upstream)
     }
 
     fn two_choices(&self, cost: &dyn Cost, set: &CandidateSet<'_>, draw: &mut Draw) -> Option<UpstreamIndex> {
@@ -280,15 +265,14 @@ impl<O: Observer> Walk<'_, '_, O> {
         let two = draw.below(n - 1);
         let (one, two) = (set.nth(one)?, set.nth(if two >= one { two + 1 } else { two })?);
         let judged = (cost.cost(self.cx, one), cost.cost(self.cx, two));
-        // Of one known and one unknown, the median of the known is the known: a tie, and so is two unknowns.
-        let better = match judged {
-            (Some(a), Some(b)) => orderable(a).total_cmp(&orderable(b)),
-            (Some(a), None) if a.is_nan() => std::cmp::Ordering::Greater,
-            (None, Some(b)) if b.is_nan() => std::cmp::Ordering::Less,
-            _ => std::cmp::Ordering::Equal,
+        let second_is_better = match judged {
+            (Some(a), Some(b)) => order(b) < order(a),
+            // Of one known and one unknown, the median of the known is the known: a tie, unless it is no number.
+            (Some(a), None) => a.is_nan(),
+            (None, _) => false,
         };
         // The first was drawn at random, so on a tie each is as likely.
-        Some(if better.is_gt() { two } else { one })
+        Some(if second_is_better { two } else { one })
     }
 
     fn rendezvous(&self, key: Key, set: &CandidateSet<'_>, draw: &mut Draw) -> Option<UpstreamIndex> {
@@ -302,25 +286,44 @@ impl<O: Observer> Walk<'_, '_, O> {
             return set.nth(draw.below(set.len()));
         };
         let key = stable_hash(key.as_bytes());
-        let weight =
-            |upstream: &UpstreamIndex| mix(key ^ stable_hash(self.cx.spec(*upstream).id.as_str().as_bytes()));
+        let weight = |upstream: &UpstreamIndex| mix(key ^ self.cx.snapshot.columns.id_hash[upstream.get()]);
         set.iter().max_by_key(weight)
     }
 }
 
-/// NaN is worse than any number; zero is zero whatever its sign.
-fn orderable(cost: f32) -> f32 {
-    if cost.is_nan() { f32::INFINITY } else { cost + 0.0 }
+/// Orders costs as whole numbers: NaN is worse than any number, and zero is zero whatever its sign.
+fn order(cost: f32) -> i32 {
+    if cost.is_nan() {
+        return i32::MAX;
+    }
+    let bits = (cost + 0.0).to_bits().cast_signed();
+    // Of negative numbers, a larger magnitude is less: turn all bits but the sign.
+    if bits < 0 { bits ^ i32::MAX } else { bits }
+}
+
+/// The place of the lowest cost; among equals, each is as likely.
+fn least(costs: &[Option<f32>], unknown: f32, draw: &mut Draw) -> Option<usize> {
+    let orders = || costs.iter().map(|cost| order(cost.unwrap_or(unknown)));
+    let best = orders().min()?;
+    let ties = orders().filter(|one| *one == best).count();
+    let chosen = draw.below(ties);
+    orders()
+        .enumerate()
+        .filter(|(_, one)| *one == best)
+        .map(|(place, _)| place)
+        .nth(chosen)
+}
+
+/// The earlier of two moments, where there are any.
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+    one.into_iter().chain(other).min()
 }
 
 /// The part that a draw below the total falls into.
-fn part<'n>(parts: &'n [(u32, Node)], draw: u64, node: &'n Node) -> &'n Node {
-    let mut below = 0;
-    for (weight, node) in parts {
-        below += u64::from(*weight);
-        if draw < below {
-            return node;
-        }
-    }
-    node
+fn part(parts: &[(u32, Node)], mut draw: u64) -> Option<&Node> {
+    parts.iter().find_map(|(weight, node)| {
+        let here = draw < u64::from(*weight);
+        draw = draw.saturating_sub(u64::from(*weight));
+        here.then_some(node)
+    })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::names::{active_adapters, set};
 use super::report::Health;
 use super::snapshot::Entry;
+use crate::schedule::stable_hash;
 use crate::upstream::Models;
 
 /// A count that is not known.
@@ -23,6 +24,8 @@ pub(crate) struct Columns {
     /// Has told which models it serves.
     pub(crate) told_models: Box<[u64]>,
     pub(crate) tenant: Box<[u16]>,
+    /// A stable hash of the id, for rendezvous.
+    pub(crate) id_hash: Box<[u64]>,
     pub(crate) waiting: Box<[u32]>,
     pub(crate) running: Box<[u32]>,
     /// NaN is unknown.
@@ -49,6 +52,7 @@ impl Columns {
             any_model: words(),
             told_models: words(),
             tenant: vec![0; n].into(),
+            id_hash: vec![0; n].into(),
             waiting: counts(),
             running: counts(),
             kv: vec![f64::NAN; n].into(),
@@ -69,6 +73,7 @@ impl Columns {
     fn fill(&mut self, slot: usize, entry: &Entry) {
         set(&mut self.live, slot);
         self.tenant[slot] = entry.tenant;
+        self.id_hash[slot] = stable_hash(entry.spec().id.as_str().as_bytes());
         self.room[slot] = entry.room().unwrap_or(UNKNOWN);
         self.others[slot] = entry.others;
         match entry.models() {
@@ -88,7 +93,7 @@ impl Columns {
         self.reported_at[slot] = entry.reported_at.as_nanos();
         self.waiting[slot] = known(report.waiting);
         self.running[slot] = known(report.running.or(report.slots_busy));
-        self.kv[slot] = report.kv_cache_usage.unwrap_or(f64::NAN);
+        self.kv[slot] = report.kv_cache_usage.filter(|usage| usage.is_finite()).unwrap_or(f64::NAN);
         if let Some(adapters) = &report.adapters {
             self.adapters_max[slot] = known(adapters.max);
             let distinct: HashSet<_> = active_adapters(report).collect();

@@ -8,10 +8,16 @@ mod board;
 mod columns;
 mod event;
 mod names;
+#[cfg(feature = "proxy")]
+mod poll;
 mod published;
 mod record;
+#[cfg(feature = "proxy")]
+mod refresh;
 mod report;
 mod snapshot;
+#[cfg(feature = "proxy")]
+mod source;
 
 pub use board::{Applied, BoardOptions, StatusBoard};
 pub use event::{Failure, FailureKind, StatusEvent};
@@ -21,3 +27,10 @@ pub use published::Published;
 pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
 pub use report::{Adapters, Degraded, Health, Report, Signal};
 pub use snapshot::{Entry, Snapshot};
+
+#[cfg(feature = "proxy")]
+pub use poll::PollOptions;
+#[cfg(feature = "proxy")]
+pub use refresh::{LoopEnded, StatusLoop};
+#[cfg(feature = "proxy")]
+pub use source::{FixedList, StatusSource};

@@ -95,7 +95,7 @@ impl Entry {
         self.spec
             .models
             .as_ref()
-            .or(self.report.as_ref()?.models.as_ref())
+            .or_else(|| self.report()?.models.as_ref())
     }
 
     /// Requests that the engine works on at once, if that is known.
@@ -196,6 +196,16 @@ impl Snapshot {
             .iter()
             .enumerate()
             .filter_map(|(slot, entry)| Some((UpstreamIndex(u32::try_from(slot).ok()?), entry.as_ref()?)))
+    }
+
+    /// Whether anyone is there who is not known to be unable to serve.
+    pub fn anyone_able(&self) -> bool {
+        self.columns.live.iter().zip(&self.columns.able).any(|(live, able)| live & able != 0)
+    }
+
+    #[cfg(feature = "proxy")]
+    pub(crate) fn is_able(&self, slot: u32) -> bool {
+        crate::status::bit(&self.columns.able, slot as usize)
     }
 
     /// What is known under a model or adapter name.

@@ -382,30 +382,38 @@ impl Ledger {
         self.settlings.total()
     }
 
-    /// Copies the counters of one chunk, each read once. Absent chunks read as zero.
-    pub(crate) fn freeze(&self, chunk: usize, into: FrozenLanes<'_>) {
-        let Some(chunk) = self.chunks.get(chunk).and_then(OnceLock::get) else {
-            into.reserve.fill(0);
-            into.requests.fill(0);
-            into.prefill.fill(0);
-            return;
-        };
-        for (to, from) in into.reserve.iter_mut().zip(&chunk.reserve) {
-            *to = from.load(Relaxed);
-        }
-        for (to, from) in into.requests.iter_mut().zip(&chunk.requests) {
-            *to = from.load(Relaxed);
-        }
-        for (to, from) in into.prefill.iter_mut().zip(&chunk.prefill) {
-            *to = from.load(Relaxed);
+    /// Copies the weight words of one chunk, each read once. Absent chunks read as zero.
+    pub(crate) fn freeze_weight(&self, chunk: usize, into: &mut [u64]) {
+        self.freeze(chunk, into, |chunk, lane| chunk.reserve[lane].load(Relaxed));
+    }
+
+    /// Copies how many requests are open.
+    pub(crate) fn freeze_requests(&self, chunk: usize, into: &mut [u32]) {
+        self.freeze(chunk, into, |chunk, lane| chunk.requests[lane].load(Relaxed));
+    }
+
+    /// Copies how many prompt tokens are under way.
+    pub(crate) fn freeze_prefill(&self, chunk: usize, into: &mut [u64]) {
+        self.freeze(chunk, into, |chunk, lane| chunk.prefill[lane].load(Relaxed));
+    }
+
+    fn freeze<T: Default>(&self, chunk: usize, into: &mut [T], read: impl Fn(&Chunk, usize) -> T) {
+        let chunk = self.chunks.get(chunk).and_then(OnceLock::get);
+        for (lane, to) in into.iter_mut().enumerate().take(CHUNK) {
+            *to = chunk.map_or_else(T::default, |chunk| read(chunk, lane));
         }
     }
 
-    /// Calls `each` with every adapter that has an open lease at this place (perhaps twice with the same).
-    pub(crate) fn open_adapters(&self, slot: u32, each: impl FnMut(NameId)) {
-        let (chunk, lane) = self.chunk(slot);
-        if chunk.adapter_leases[lane].load(Relaxed) > 0 {
-            chunk.adapters[lane].for_each_open(each);
+    /// Calls `each` with every place of one chunk on which adapters have open leases, and those adapters: one can come
+    /// twice.
+    pub(crate) fn open_adapters(&self, chunk: usize, mut each: impl FnMut(usize, &AdapterCells)) {
+        let Some(cells) = self.chunks.get(chunk).and_then(OnceLock::get) else {
+            return;
+        };
+        for (lane, leases) in cells.adapter_leases.iter().enumerate() {
+            if leases.load(Relaxed) > 0 {
+                each(chunk * CHUNK + lane, &cells.adapters[lane]);
+            }
         }
     }
 
@@ -428,13 +436,6 @@ pub(crate) struct Take {
     pub(crate) weight: u32,
     pub(crate) tokens: u32,
     pub(crate) adapter: Option<NameId>,
-}
-
-/// Where one chunk is copied to.
-pub(crate) struct FrozenLanes<'a> {
-    pub(crate) reserve: &'a mut [u64],
-    pub(crate) requests: &'a mut [u32],
-    pub(crate) prefill: &'a mut [u64],
 }
 
 impl fmt::Debug for Ledger {

@@ -6,15 +6,22 @@
 
 mod adapters;
 mod extensions;
+#[cfg(feature = "proxy")]
+pub mod http;
 mod lease;
 mod ledger;
 mod settling;
 mod spec;
+#[cfg(feature = "proxy")]
+mod transport;
 mod young;
 
 pub(crate) use adapters::NameId;
 pub use extensions::Extensions;
 pub use lease::{Lease, Stage};
-pub(crate) use ledger::{CHUNK, FrozenLanes, Reserve, Take};
+pub(crate) use ledger::{CHUNK, Reserve, Take};
 pub use ledger::{Ledger, SampleToken};
 pub use spec::{Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec};
+
+#[cfg(feature = "proxy")]
+pub use transport::{CallError, Connect, Sent, Transport, Upstream};

@@ -21,7 +21,7 @@ impl Cost for Queue {
     }
 
     fn reads(&self) -> Reads {
-        Reads::LOAD
+        Reads::QUEUE
     }
 }
 
@@ -90,7 +90,7 @@ impl Cost for PrefillProduct {
     }
 
     fn reads(&self) -> Reads {
-        Reads::LOAD
+        Reads::LOAD | Reads::PREFILL
     }
 }
 

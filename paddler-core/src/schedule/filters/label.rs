@@ -1,6 +1,7 @@
 //! Who carries a label?
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::upstream::UpstreamSpec;
 
 /// Keeps upstreams that carry a label. See [`label`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct Label {
 }
 
 /// Keeps upstreams whose label `name` has one of these values. Of no values: any value will do.
+///
+/// When nobody passes: `never` if no upstream carries it, else `later`.
 pub fn label<V: Into<String>>(name: impl Into<String>, values: impl IntoIterator<Item = V>) -> Label {
     Label {
         name: name.into(),
@@ -17,17 +20,24 @@ pub fn label<V: Into<String>>(name: impl Into<String>, values: impl IntoIterator
     }
 }
 
+impl Label {
+    fn is_on(&self, spec: &UpstreamSpec) -> bool {
+        let value = spec.labels.get(&self.name);
+        value.is_some_and(|value| self.values.is_empty() || self.values.contains(value))
+    }
+}
+
 impl Filter for Label {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        set.retain(|upstream| {
-            let value = cx.spec(upstream).labels.get(&self.name);
-            value.is_some_and(|value| self.values.is_empty() || self.values.contains(value))
-        });
+        set.retain(|upstream| self.is_on(cx.spec(upstream)));
         Ok(())
     }
 
-    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
-        Lack::new(Class::Never, Reason::NotLabelled)
+    fn lack(&self, cx: &PickCx<'_>) -> Lack {
+        // One who carries it, and is not among the candidates now, may come back.
+        let somebody = cx.snapshot.iter().any(|(_, entry)| self.is_on(entry.spec()));
+        let class = if somebody { Class::Later } else { Class::Never };
+        Lack::new(class, Reason::NotLabelled)
     }
 
     fn reads(&self) -> Reads {

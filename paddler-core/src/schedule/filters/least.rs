@@ -75,7 +75,7 @@ impl Filter for Least {
 
     fn reads(&self) -> Reads {
         if *self == Self::Queue {
-            Reads::LOAD
+            Reads::QUEUE
         } else {
             Reads::NONE
         }

@@ -1,6 +1,7 @@
 //! Who serves the model that is asked for?
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::status::ModelRow;
 
 /// Keeps upstreams that serve the model. See [`model`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +10,8 @@ pub struct ServesModel;
 /// Keeps upstreams that list the model or adapter that is asked for, under its name or an alias, and those that answer
 /// for any. A request without a model may go anywhere.
 ///
-/// When nobody passes: `never` if every upstream has told its models, else `later`, since the one may yet speak up.
+/// When nobody passes: `never` if every upstream has told its models and none has this one, else `later`, since the one
+/// who has it may come back or speak up.
 pub fn model() -> ServesModel {
     ServesModel
 }
@@ -28,7 +30,10 @@ impl Filter for ServesModel {
     }
 
     fn lack(&self, cx: &PickCx<'_>) -> Lack {
-        if cx.model().is_some_and(|row| row.is_listed()) {
+        let any = cx.snapshot.columns.any_model.iter().any(|word| *word != 0);
+        if cx.snapshot.is_empty() {
+            Lack::new(Class::Later, Reason::NoUpstream)
+        } else if cx.facts.model.is_none() || any || cx.model().is_some_and(ModelRow::is_listed) {
             // Somebody serves it, who is not among the candidates now.
             Lack::new(Class::Later, Reason::Unhealthy)
         } else if cx.snapshot.models_complete() {

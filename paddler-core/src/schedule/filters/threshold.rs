@@ -104,7 +104,7 @@ impl Filter for Threshold {
 
     fn reads(&self) -> Reads {
         if self.signal == What::QueueDepth {
-            Reads::LOAD
+            Reads::QUEUE
         } else {
             Reads::NONE
         }

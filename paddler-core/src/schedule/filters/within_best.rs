@@ -32,22 +32,27 @@ pub fn within_best(cost: impl Cost, margin: Margin) -> WithinBest {
 
 impl Filter for WithinBest {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        let cost = |upstream| self.cost.cost(cx, upstream);
-        let number = |upstream| cost(upstream).filter(|cost| !cost.is_nan());
-        let Some(best) = set.iter().filter_map(number).min_by(f32::total_cmp) else {
-            return Ok(());
-        };
-        let edge = match self.margin {
-            // A best cost below zero gets worse towards zero.
-            Margin::Times(factor) if best < 0.0 => best / factor,
-            Margin::Times(factor) => best * factor,
-            Margin::Plus(more) => best + more,
-        }
-        // The best itself always stays, whatever the margin.
-        .max(best);
-        let unknown = set.median(|upstream| number(upstream).map(f64::from));
-        let unknown_stays = unknown.is_some_and(|median| median <= f64::from(edge));
-        set.retain(|upstream| cost(upstream).map_or(unknown_stays, |cost| cost <= edge));
+        set.with_costs(cx, &*self.cost, |set, costs| {
+            let numbers = costs.iter().flatten().copied().filter(|cost| !cost.is_nan());
+            let Some(best) = numbers.min_by(f32::total_cmp) else {
+                return;
+            };
+            let edge = match self.margin {
+                // A best cost below zero gets worse towards zero.
+                Margin::Times(factor) if best < 0.0 => best / factor,
+                Margin::Times(factor) => best * factor,
+                Margin::Plus(more) => best + more,
+            }
+            // The best itself always stays, whatever the margin.
+            .max(best);
+            let unknown = if costs.contains(&None) { set.median_cost(costs) } else { None };
+            let unknown_stays = unknown.is_some_and(|median| median <= edge);
+            let mut costs = costs.iter();
+            set.retain(|_| match costs.next() {
+                Some(Some(cost)) => *cost <= edge,
+                _ => unknown_stays,
+            });
+        });
         Ok(())
     }
 

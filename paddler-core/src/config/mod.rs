@@ -1,0 +1,31 @@
+//! What did the user write, is it sound, and what does it come to?
+//!
+//! ```text
+//! text -> Value (each part with its line and column) -> checked -> Config, Tree
+//! ```
+//!
+//! One reading finds every fault, each with its path, its place and, where it can be said, how to mend it. A key that
+//! nobody knows is a fault, since a setting that is misspelt and passed over is worse than one that is refused; so is a
+//! number that needs a unit and has none.
+//!
+//! What comes out is plain data: the binary and those who embed it build from it. The language of trees is described at
+//! [`tree`].
+
+mod fault;
+mod read;
+mod registry;
+mod router;
+mod suggest;
+pub mod tree;
+mod units;
+mod value;
+#[cfg(feature = "yaml")]
+mod yaml;
+
+pub use fault::{ConfigFaults, Fault};
+pub use registry::{NameTaken, ParamFault, Params, Registry};
+pub use router::{AdminPaths, Config, Limits, Mode, Poll, Queue, Shutdown, Timeouts, UpstreamConfig};
+pub use tree::tree_from_value;
+#[cfg(feature = "yaml")]
+pub use tree::tree_from_yaml;
+pub use value::{Key, Kind, Place, Value};

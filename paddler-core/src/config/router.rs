@@ -1,0 +1,291 @@
+//! What can be set, in which unit, and why is the default what it is?
+//!
+//! ```yaml
+//! listen: 127.0.0.1:8080
+//! management: 127.0.0.1:8081        # or off
+//! upstreams:
+//!   - id: gpu-1                     # default: host:port of the url
+//!     url: http://10.0.0.3:8080
+//!     engine: auto                  # or llamacpp, vllm, openai
+//!     labels: {zone: a}
+//!     models: [llama-3, {id: sql, aliases: [text2sql], parent: llama-3}]   # or any; default: ask the engine
+//!     max_in_flight: 4
+//!     max_sequences: 256
+//!     api_key_file: /run/secrets/gpu-1
+//! tree: gateway                     # or nodes, with signals beside them
+//! queue: {max_requests: 30, max_wait: 10s}
+//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 10s, body_idle: 30s}
+//! timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
+//! poll: {interval: 1s, timeout: 3s, concurrency: 64}
+//! api_key_file: /run/secrets/keys
+//! admin_paths: closed               # or open
+//! shutdown: {settle: 0s, grace: 30s}
+//! ```
+//!
+//! Every key may be left out.
+
+mod fill;
+mod upstream;
+mod url;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::fault::{ConfigFaults, Faults};
+use super::registry::Registry;
+use super::value::Value;
+use crate::schedule::{Tree, trees};
+use crate::upstream::UpstreamSpec;
+
+/// What the defaults are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Mode {
+    /// Several models on engines of any kind: the tree is [`trees::gateway`].
+    #[default]
+    Gateway,
+    /// Machines with llama.cpp that serve one model: the tree is [`trees::balancer`].
+    Balancer,
+}
+
+/// All settings of a router.
+///
+/// ```
+/// use paddler_core::config::{Config, Mode};
+/// use std::time::Duration;
+///
+/// let mut config = Config::default_for(Mode::Balancer);
+/// config.queue.max_wait = Duration::from_secs(30);
+/// assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+/// ```
+#[derive(Debug)]
+pub struct Config {
+    /// Where requests come in. Default `127.0.0.1:8080`: nobody else reaches it unless told so.
+    pub listen: SocketAddr,
+    /// Where health and metrics are told; `None`: nowhere. Default `127.0.0.1:8081`: apart from `listen`, so that who may
+    /// send requests need not see how many others do.
+    pub management: Option<SocketAddr>,
+    /// The upstreams that are known from the start. Default none: they may register later.
+    pub upstreams: Vec<UpstreamConfig>,
+    /// Who gets a request. The default depends on the [`Mode`].
+    pub tree: Tree,
+    /// Requests that must wait.
+    pub queue: Queue,
+    /// How much of our own memory and sockets clients can take.
+    pub limits: Limits,
+    /// How long each step may take.
+    pub timeouts: Timeouts,
+    /// How engines are asked how they are.
+    pub poll: Poll,
+    /// A file with the keys of which clients must present one, one a line. Default `None`: whoever reaches `listen` may
+    /// send requests.
+    pub api_key_file: Option<PathBuf>,
+    /// Whether the paths that read or change the inside of an engine are open. Default closed: slots and caches hold other
+    /// people's prompts.
+    pub admin_paths: AdminPaths,
+    /// How it ends.
+    pub shutdown: Shutdown,
+}
+
+/// An upstream, with what only the transport is to know.
+#[derive(Clone, Debug)]
+pub struct UpstreamConfig {
+    /// What it is.
+    pub spec: UpstreamSpec,
+    /// A file that holds the key that is sent to it as a bearer token. Default `None`: what the client sent stays out.
+    pub api_key_file: Option<PathBuf>,
+}
+
+/// Requests that must wait until an upstream has room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// How many wait at most, 0 to 1,000,000; one more is refused. Default 30: who comes after that would hardly be
+    /// served within `max_wait`, and had better ask elsewhere at once.
+    pub max_requests: usize,
+    /// How long one waits at most, up to 1 h. Default 10 s: people give up at about that time.
+    pub max_wait: Duration,
+}
+
+/// How much of our own memory and sockets clients can take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The longest body, in bytes, 1 KiB to 1 TiB. Default 64 MiB: a chat with several pictures.
+    pub body: u64,
+    /// All bodies that are held at once, in bytes, at least `body`, up to 1 TiB. Default 1 GiB: sixteen of the longest.
+    pub buffered_bodies: u64,
+    /// The longest head of a request, in bytes, 1 KiB to 16 MiB. Default 64 KiB: what most proxies in front let through.
+    pub headers: u64,
+    /// Connections from clients, 1 to 1,000,000. Default 4096: two sockets each stay below common limits on open files.
+    pub connections: usize,
+    /// How long a head may take to come in, 10 ms to 1 h. Default 10 s: a head is one packet.
+    pub header_timeout: Duration,
+    /// How long a body may pause while it comes in, 10 ms to 1 h. Default 30 s: a phone that changes networks.
+    pub body_idle: Duration,
+}
+
+/// How long each step of forwarding may take, 10 ms to 24 h each. There is no limit for the whole: a long answer is not a
+/// fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// To connect to an upstream. Default 2 s: one lost packet is sent again after 1 s.
+    pub connect: Duration,
+    /// From the last byte of a request to the first of its answer. Default 10 min: a long prompt takes minutes on a slow
+    /// machine, and an engine that hangs must end some time.
+    pub first_byte: Duration,
+    /// Between two bytes of an answer. Default 60 s: tokens come many times a second.
+    pub idle: Duration,
+    /// For the client to take bytes that wait for it. Default 60 s: who takes none for that long has left.
+    pub client_idle: Duration,
+}
+
+/// How engines are asked how they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Poll {
+    /// The time between two questions to one engine, 10 ms to 1 h. Default 1 s: our own load is known at once in any case,
+    /// and questions cost a busy engine time.
+    pub interval: Duration,
+    /// How long an answer may take, 10 ms to 1 h. Default 3 s: llama.cpp answers between two batches.
+    pub timeout: Duration,
+    /// How many engines are asked at once, 1 to 10,000. Default 64: a thousand engines within a second, at 60 ms each.
+    pub concurrency: usize,
+}
+
+/// Whether the paths that read or change the inside of an engine are open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum AdminPaths {
+    /// They are refused.
+    #[default]
+    Closed,
+    /// They are passed on.
+    Open,
+}
+
+/// How it ends once it is told to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shutdown {
+    /// How long it goes on to accept connections while it says that it is not ready, 0 s to 1 h. Default 0 s; behind a
+    /// balancer of one's own, as long as that takes to notice.
+    pub settle: Duration,
+    /// How long answers under way may take to end after that, 0 s to 24 h. Default 30 s: what Kubernetes grants.
+    pub grace: Duration,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            max_requests: 30,
+            max_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 64 << 20,
+            buffered_bodies: 1 << 30,
+            headers: 64 << 10,
+            connections: 4096,
+            header_timeout: Duration::from_secs(10),
+            body_idle: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(600),
+            idle: Duration::from_secs(60),
+            client_idle: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for Poll {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(3),
+            concurrency: 64,
+        }
+    }
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self {
+            settle: Duration::ZERO,
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for Config {
+    /// The defaults for [`Mode::Gateway`].
+    fn default() -> Self {
+        Self::default_for(Mode::Gateway)
+    }
+}
+
+impl Config {
+    /// The settings where nothing is said.
+    pub fn default_for(mode: Mode) -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
+            management: Some((Ipv4Addr::LOCALHOST, 8081).into()),
+            upstreams: Vec::new(),
+            tree: match mode {
+                Mode::Gateway => trees::gateway(),
+                Mode::Balancer => trees::balancer(),
+            },
+            queue: Queue::default(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            poll: Poll::default(),
+            api_key_file: None,
+            admin_paths: AdminPaths::default(),
+            shutdown: Shutdown::default(),
+        }
+    }
+
+    /// Reads a file of YAML (or JSON) over the defaults. `name` is that of the file, for the faults.
+    ///
+    /// ```
+    /// use paddler_core::config::{Config, Mode, Registry};
+    ///
+    /// let text = "upstreams:\n  - url: http://10.0.0.3:8080\n    max_in_fligth: 4\n";
+    /// let faults = Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap_err();
+    /// assert_eq!(
+    ///     faults.to_string(),
+    ///     "paddler.yaml:3:5: upstreams[0].max_in_fligth: \"max_in_fligth\" is not a key here; \
+    ///      did you mean \"max_in_flight\"?"
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path and place.
+    #[cfg(feature = "yaml")]
+    pub fn read(text: &str, name: &str, mode: Mode, registry: &Registry) -> Result<Self, ConfigFaults> {
+        let mut faults = Faults::default();
+        let config = super::yaml::read(text, &mut faults)
+            .and_then(|value| fill::config(&value, Self::default_for(mode), registry, &mut faults));
+        faults.finish(name, config)
+    }
+
+    /// Reads a value over the defaults. `name` is that of the file, for the faults.
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path and, where the value has places, its place.
+    pub fn from_value(
+        value: &Value,
+        name: &str,
+        mode: Mode,
+        registry: &Registry,
+    ) -> Result<Self, ConfigFaults> {
+        let mut faults = Faults::default();
+        let config = fill::config(value, Self::default_for(mode), registry, &mut faults);
+        faults.finish(name, config)
+    }
+}

@@ -1,0 +1,278 @@
+//! How is each setting read over its default?
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{AdminPaths, Config, Limits, Poll, Queue, Shutdown, Timeouts, upstream};
+use crate::config::fault::Faults;
+use crate::config::read::{At, Fields};
+use crate::config::registry::Registry;
+use crate::config::tree;
+use crate::config::value::{Kind, Value, quoted};
+
+const MOMENT: Duration = Duration::from_millis(10);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+const KIB: u64 = 1 << 10;
+const TIB: u64 = 1 << 40;
+
+/// Reads the whole file. A setting that is faulty keeps its default, and the faults say that nothing is to be built.
+pub(super) fn config(
+    value: &Value,
+    mut config: Config,
+    registry: &Registry,
+    faults: &mut Faults,
+) -> Option<Config> {
+    if value.kind == Kind::Null {
+        return Some(config);
+    }
+    let mut fields = At::root(value).fields(faults)?;
+    listeners(&mut fields, &mut config, faults);
+    if let Some(at) = fields.take("upstreams", faults) {
+        config.upstreams = upstream::upstreams(&at, faults);
+    }
+    if let Some(tree) = tree::tree(&mut fields, registry, faults) {
+        config.tree = tree;
+    }
+    section(&mut fields, "queue", faults, |fields, faults| {
+        queue(fields, &mut config.queue, faults);
+    });
+    if let Some(at) = fields.take("limits", faults) {
+        limits(&at, &mut config.limits, faults);
+    }
+    section(&mut fields, "timeouts", faults, |fields, faults| {
+        timeouts(fields, &mut config.timeouts, faults);
+    });
+    section(&mut fields, "poll", faults, |fields, faults| {
+        poll(fields, &mut config.poll, faults);
+    });
+    config.api_key_file = file(&mut fields, "api_key_file", faults);
+    if let Some(at) = fields.take("admin_paths", faults) {
+        let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
+        config.admin_paths = at.word(faults, &words).unwrap_or_default();
+    }
+    section(&mut fields, "shutdown", faults, |fields, faults| {
+        shutdown(fields, &mut config.shutdown, faults);
+    });
+    fields.end(faults);
+    Some(config)
+}
+
+/// A map under a key, if it is there.
+fn section<'v>(
+    fields: &mut Fields<'v>,
+    name: &'static str,
+    faults: &mut Faults,
+    read: impl FnOnce(&mut Fields<'v>, &mut Faults),
+) {
+    let inner = fields.take(name, faults).and_then(|at| at.fields(faults));
+    if let Some(mut inner) = inner {
+        read(&mut inner, faults);
+        inner.end(faults);
+    }
+}
+
+fn listeners(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
+    if let Some(at) = fields.take("listen", faults) {
+        config.listen = address(&at, faults).unwrap_or(config.listen);
+    }
+    let Some(at) = fields.take("management", faults) else {
+        return;
+    };
+    match &at.value.kind {
+        Kind::String(off) if off == "off" => config.management = None,
+        Kind::Bool(false) => at.fault_mend(
+            faults,
+            "an address or off should stand here, not false",
+            "write off",
+        ),
+        _ => {
+            let Some(address) = address(&at, faults) else {
+                return;
+            };
+            // Port 0 is a free one, another each time.
+            if address == config.listen && address.port() != 0 {
+                at.fault_mend(
+                    faults,
+                    "requests come in at this address already",
+                    "use another port, or off",
+                );
+            }
+            config.management = Some(address);
+        }
+    }
+}
+
+fn address(at: &At<'_>, faults: &mut Faults) -> Option<SocketAddr> {
+    if let Kind::Int(port @ 0..=65535) = at.value.kind {
+        let mend = format!("write 127.0.0.1:{port}, or 0.0.0.0:{port} for every network");
+        at.fault_mend(faults, format!("{port} is a port without an address"), mend);
+        return None;
+    }
+    let text = at.text(faults)?;
+    let parsed = text.parse().map_err(|_| {
+        let problem = format!("{} is not an address with a port", quoted(text));
+        let mend = "write 127.0.0.1:8080 (names are not looked up; IPv6 goes into quotes: \"[::1]:8080\")";
+        (problem, mend.into())
+    });
+    at.parsed(faults, parsed)
+}
+
+/// The path of a file. Whether it is there is seen when it is read.
+pub(super) fn file(fields: &mut Fields<'_>, name: &'static str, faults: &mut Faults) -> Option<PathBuf> {
+    let at = fields.take(name, faults)?;
+    at.text(faults).map(PathBuf::from)
+}
+
+/// Reads a time into its place, if it is there.
+fn duration(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    (least, most): (Duration, Duration),
+    into: &mut Duration,
+    faults: &mut Faults,
+) {
+    let read = fields
+        .take(name, faults)
+        .and_then(|at| at.duration(faults, least..=most));
+    *into = read.unwrap_or(*into);
+}
+
+fn count(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    (least, most): (i64, i64),
+    into: &mut usize,
+    faults: &mut Faults,
+) {
+    let read = fields
+        .take(name, faults)
+        .and_then(|at| at.whole(faults, least..=most));
+    *into = read.unwrap_or(*into);
+}
+
+fn bytes(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    (least, most): (u64, u64),
+    into: &mut u64,
+    faults: &mut Faults,
+) {
+    let read = fields
+        .take(name, faults)
+        .and_then(|at| at.bytes(faults, least..=most));
+    *into = read.unwrap_or(*into);
+}
+
+fn queue(fields: &mut Fields<'_>, queue: &mut Queue, faults: &mut Faults) {
+    count(
+        fields,
+        "max_requests",
+        (0, 1_000_000),
+        &mut queue.max_requests,
+        faults,
+    );
+    duration(
+        fields,
+        "max_wait",
+        (Duration::ZERO, HOUR),
+        &mut queue.max_wait,
+        faults,
+    );
+}
+
+fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
+    let Some(mut fields) = at.fields(faults) else {
+        return;
+    };
+    let said = fields.has("body") || fields.has("buffered_bodies");
+    let before = faults.len();
+    bytes(&mut fields, "body", (KIB, TIB), &mut limits.body, faults);
+    bytes(
+        &mut fields,
+        "buffered_bodies",
+        (KIB, TIB),
+        &mut limits.buffered_bodies,
+        faults,
+    );
+    if said && faults.len() == before && limits.buffered_bodies < limits.body {
+        let problem = format!(
+            "`buffered_bodies` ({} bytes) is less than `body` ({} bytes): the longest would never fit",
+            limits.buffered_bodies, limits.body
+        );
+        at.fault_mend(faults, problem, "raise the one or lower the other");
+    }
+    bytes(
+        &mut fields,
+        "headers",
+        (KIB, 16 * KIB * KIB),
+        &mut limits.headers,
+        faults,
+    );
+    count(
+        &mut fields,
+        "connections",
+        (1, 1_000_000),
+        &mut limits.connections,
+        faults,
+    );
+    duration(
+        &mut fields,
+        "header_timeout",
+        (MOMENT, HOUR),
+        &mut limits.header_timeout,
+        faults,
+    );
+    duration(
+        &mut fields,
+        "body_idle",
+        (MOMENT, HOUR),
+        &mut limits.body_idle,
+        faults,
+    );
+    fields.end(faults);
+}
+
+fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults: &mut Faults) {
+    duration(fields, "connect", (MOMENT, DAY), &mut timeouts.connect, faults);
+    duration(
+        fields,
+        "first_byte",
+        (MOMENT, DAY),
+        &mut timeouts.first_byte,
+        faults,
+    );
+    duration(fields, "idle", (MOMENT, DAY), &mut timeouts.idle, faults);
+    duration(
+        fields,
+        "client_idle",
+        (MOMENT, DAY),
+        &mut timeouts.client_idle,
+        faults,
+    );
+}
+
+fn poll(fields: &mut Fields<'_>, poll: &mut Poll, faults: &mut Faults) {
+    duration(fields, "interval", (MOMENT, HOUR), &mut poll.interval, faults);
+    duration(fields, "timeout", (MOMENT, HOUR), &mut poll.timeout, faults);
+    count(fields, "concurrency", (1, 10_000), &mut poll.concurrency, faults);
+}
+
+fn shutdown(fields: &mut Fields<'_>, shutdown: &mut Shutdown, faults: &mut Faults) {
+    duration(
+        fields,
+        "settle",
+        (Duration::ZERO, HOUR),
+        &mut shutdown.settle,
+        faults,
+    );
+    duration(
+        fields,
+        "grace",
+        (Duration::ZERO, DAY),
+        &mut shutdown.grace,
+        faults,
+    );
+}

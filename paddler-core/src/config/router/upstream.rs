@@ -1,0 +1,222 @@
+//! How is an upstream written, and is it there once?
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::UpstreamConfig;
+use super::fill::file;
+use super::url::{self, Address};
+use crate::config::fault::Faults;
+use crate::config::read::{At, Fields};
+use crate::config::value::{Kind, quoted};
+use crate::upstream::{Engine, ModelEntry, Models, UpstreamId, UpstreamSpec};
+
+const ENGINES: [(&str, Engine); 4] = [
+    ("auto", Engine::Auto),
+    ("llamacpp", Engine::Llamacpp),
+    ("vllm", Engine::Vllm),
+    ("openai", Engine::Openai),
+];
+
+/// All that can be read; the others have their faults.
+pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig> {
+    let mut seen = Seen::default();
+    let list = at.list(faults).unwrap_or_default();
+    list.iter()
+        .enumerate()
+        .filter_map(|(index, at)| upstream(at, index, &mut seen, faults))
+        .collect()
+}
+
+/// Which upstream of the list had an id or an address first.
+#[derive(Default)]
+struct Seen {
+    ids: HashMap<UpstreamId, usize>,
+    addresses: HashMap<Address, usize>,
+}
+
+fn upstream(at: &At<'_>, index: usize, seen: &mut Seen, faults: &mut Faults) -> Option<UpstreamConfig> {
+    if let Kind::String(url) = &at.value.kind {
+        let mend = format!("write {{url: {url}}}");
+        at.fault_mend(faults, format!("{} alone is not an upstream", quoted(url)), mend);
+        return None;
+    }
+    let mut fields = at.fields(faults)?;
+    let id_at = fields.take("id", faults);
+    let url_at = fields.need("url", faults);
+    let address = url_at.as_ref().and_then(|at| {
+        let parsed = url::parse(at.text(faults)?);
+        at.parsed(faults, parsed)
+    });
+    let id = id(id_at.as_ref(), url_at.as_ref(), address.as_ref(), faults);
+
+    // Counted as two, one upstream would get twice its share, and its limit would be broken.
+    if let (Some(address), Some(at)) = (&address, &url_at) {
+        once(
+            &mut seen.addresses,
+            address.clone(),
+            index,
+            at,
+            "this address",
+            faults,
+        );
+    }
+    // An id that is made of the address is there twice where the address is, which was said.
+    if let (Some(id), Some(at)) = (&id, id_at.as_ref().or(url_at.as_ref())) {
+        let by_address = id_at.is_none()
+            && address
+                .as_ref()
+                .is_some_and(|address| seen.addresses[address] != index);
+        if !by_address {
+            once(
+                &mut seen.ids,
+                id.clone(),
+                index,
+                at,
+                &format!("the id {id:?}"),
+                faults,
+            );
+        }
+    }
+    let settings = settings(&mut fields, faults);
+    fields.end(faults);
+
+    let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
+    Some(settings(spec))
+}
+
+fn once<K: std::hash::Hash + Eq>(
+    seen: &mut HashMap<K, usize>,
+    key: K,
+    index: usize,
+    at: &At<'_>,
+    what: &str,
+    faults: &mut Faults,
+) {
+    match seen.entry(key) {
+        Entry::Vacant(free) => {
+            free.insert(index);
+        }
+        Entry::Occupied(first) => {
+            let problem = format!("upstreams[{}] has {what} already", first.get());
+            at.fault_mend(
+                faults,
+                problem,
+                "one upstream that is named twice is one: keep one of them",
+            );
+        }
+    }
+}
+
+/// The id that is given, or else the address.
+fn id(
+    id: Option<&At<'_>>,
+    url: Option<&At<'_>>,
+    address: Option<&Address>,
+    faults: &mut Faults,
+) -> Option<UpstreamId> {
+    let (at, text) = match id {
+        Some(at) => (at, at.text(faults)?.to_string()),
+        None => (url?, address?.authority()),
+    };
+    let id = UpstreamId::new(text).map_err(|error| error.to_string());
+    match id {
+        Ok(id) => Some(id),
+        Err(problem) => {
+            at.fault(faults, problem);
+            None
+        }
+    }
+}
+
+/// Reads everything else, and gives back what puts it on the spec.
+fn settings(
+    fields: &mut Fields<'_>,
+    faults: &mut Faults,
+) -> impl FnOnce(UpstreamSpec) -> UpstreamConfig + use<> {
+    let engine = fields.take("engine", faults);
+    let engine = engine
+        .and_then(|at| at.word(faults, &ENGINES))
+        .unwrap_or_default();
+    let labels = fields.take("labels", faults).and_then(|at| at.pairs(faults));
+    let mut named = Vec::new();
+    for (name, at) in labels.into_iter().flatten() {
+        if name.text.is_empty() {
+            at.fault(faults, "a label needs a name");
+        } else if let Some(value) = at.text(faults) {
+            named.push((name.text.clone(), value.to_string()));
+        }
+    }
+    let models = fields.take("models", faults).and_then(|at| models(&at, faults));
+    let mut limit = |name| {
+        let at = fields.take(name, faults)?;
+        at.whole(faults, 1..=i64::from(u32::MAX))
+    };
+    let max_in_flight = limit("max_in_flight");
+    let max_sequences = limit("max_sequences");
+    let api_key_file = file(fields, "api_key_file", faults);
+    move |mut spec| {
+        spec.engine = engine;
+        spec.labels = named.into_iter().collect();
+        spec.models = models;
+        spec.limits.max_in_flight = max_in_flight;
+        spec.limits.max_sequences = max_sequences;
+        UpstreamConfig { spec, api_key_file }
+    }
+}
+
+/// `any`, or a list of names and of `{id, aliases, parent}`.
+fn models(at: &At<'_>, faults: &mut Faults) -> Option<Models> {
+    match &at.value.kind {
+        Kind::String(any) if any == "any" => return Some(Models::Any),
+        Kind::String(name) => {
+            let mend = format!("write [{name}], or any");
+            at.fault_mend(faults, "any or a list of models should stand here", mend);
+            return None;
+        }
+        _ => {}
+    }
+    let list = at.some_list(faults)?;
+    let mut seen = HashMap::new();
+    let mut entries = Vec::with_capacity(list.len());
+    for (index, at) in list.iter().enumerate() {
+        let Some(entry) = model(at, faults) else {
+            continue;
+        };
+        for name in entry.aliases.iter().chain([&entry.id]) {
+            if seen.insert(name.clone(), index).is_some() {
+                at.fault_mend(
+                    faults,
+                    format!("the model {name:?} is listed twice"),
+                    "keep one of them",
+                );
+            }
+        }
+        entries.push(entry);
+    }
+    Some(Models::Listed(entries))
+}
+
+fn model(at: &At<'_>, faults: &mut Faults) -> Option<ModelEntry> {
+    if !matches!(at.value.kind, Kind::Map(_)) {
+        return at.text(faults).map(ModelEntry::new);
+    }
+    let mut fields = at.fields(faults)?;
+    let id = fields.need("id", faults).and_then(|at| at.text(faults));
+    let mut entry = ModelEntry::new(id.unwrap_or_default());
+    let aliases = fields.take("aliases", faults).and_then(|at| at.list(faults));
+    for at in aliases.into_iter().flatten() {
+        entry.aliases.extend(at.text(faults).map(Into::into));
+    }
+    let parent = fields.take("parent", faults).and_then(|at| {
+        let parent = at.text(faults)?;
+        if Some(parent) == id {
+            at.fault(faults, "a model is not its own base");
+            return None;
+        }
+        Some(parent)
+    });
+    entry.parent = parent.map(Into::into);
+    fields.end(faults);
+    id.map(|_| entry)
+}

@@ -1,0 +1,161 @@
+//! Where does an upstream listen?
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::config::units::Wrong;
+use crate::config::value::quoted;
+
+/// A host and a port, as they are compared: in small letters, the port written out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Address {
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    /// `host:port`.
+    pub(super) fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}", self.host, self.port)
+    }
+}
+
+const FORM: &str = "write http://host:port";
+
+/// Reads `http://host` or `http://host:port`, with or without a slash at the end. The port is 80 unless it is written.
+pub(super) fn parse(text: &str) -> Result<Address, Wrong> {
+    // What holds a password does not go into logs.
+    let shown = if text.contains('@') {
+        "the url".into()
+    } else {
+        quoted(text)
+    };
+    let wrong = |problem: &str, mend: &str| Err((format!("{shown}: {problem}"), mend.to_string()));
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return wrong("a url begins with http://", FORM);
+    };
+    if scheme.eq_ignore_ascii_case("https") {
+        return wrong(
+            "https is not supported yet",
+            "use http, over a network that you trust, until it is",
+        );
+    }
+    if !scheme.eq_ignore_ascii_case("http") {
+        return wrong("only http is known", FORM);
+    }
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if authority.contains('@') {
+        return wrong(
+            "a name or password has no place in a url",
+            "put the key into a file and name it in `api_key_file`",
+        );
+    }
+    if !matches!(path, "" | "/") {
+        return wrong(
+            "a path has no place here: the path of each request is passed on as it is",
+            "leave it out, also /v1",
+        );
+    }
+    let Some((host, port)) = split(authority) else {
+        return wrong("the port is not a number from 1 to 65535", FORM);
+    };
+    let host = host.to_ascii_lowercase();
+    if host.is_empty() {
+        return wrong("there is no host", FORM);
+    }
+    if !is_host(&host) {
+        return wrong("the host is neither a name nor an address", FORM);
+    }
+    Ok(Address { host, port })
+}
+
+/// The host and the port; `None` where the port is no port.
+fn split(authority: &str) -> Option<(&str, u16)> {
+    // Colons within brackets belong to an IPv6 address.
+    let after_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
+    let Some(colon) = authority[after_host..].find(':') else {
+        return Some((authority, 80));
+    };
+    let (host, port) = authority.split_at(after_host + colon);
+    let port = &port[1..];
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = digits.then(|| port.parse().ok()).flatten();
+    port.filter(|port| *port != 0).map(|port| (host, port))
+}
+
+fn is_host(host: &str) -> bool {
+    if let Some(inner) = host.strip_prefix('[') {
+        return inner
+            .strip_suffix(']')
+            .is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
+    }
+    if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return host.parse::<Ipv4Addr>().is_ok();
+    }
+    // Underscores are no names of the DNS, and are names of containers all the same.
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(letter);
+    let name = host.strip_suffix('.').unwrap_or(host);
+    host.len() <= 253 && name.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written_alike() {
+        for (text, url) in [
+            ("http://10.0.0.3:8080", "http://10.0.0.3:8080"),
+            ("HTTP://GPU-1.Lan:8080/", "http://gpu-1.lan:8080"),
+            ("http://llama_1", "http://llama_1:80"),
+            ("http://[::1]:8080", "http://[::1]:8080"),
+            ("http://[FE80::1]", "http://[fe80::1]:80"),
+            ("http://host.:1", "http://host.:1"),
+        ] {
+            assert_eq!(
+                parse(text).map(|address| address.to_string()),
+                Ok(url.into()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for (text, part) in [
+            ("10.0.0.3:8080", "begins with http://"),
+            ("https://a", "not supported yet"),
+            ("ftp://a", "only http"),
+            ("http://", "no host"),
+            ("http://:80", "no host"),
+            ("http://a:0", "port"),
+            ("http://a:", "port"),
+            ("http://a:65536", "port"),
+            ("http://a:+80", "port"),
+            ("http://a:8b", "port"),
+            ("http://::1:80", "port"),
+            ("http://a/v1", "path"),
+            ("http://a?b", "path"),
+            ("http://a#b", "path"),
+            ("http://me:secret@a", "password"),
+            ("http://a b", "neither"),
+            ("http://1.2.3", "neither"),
+            ("http://1.2.3.400", "neither"),
+            ("http://[::g]", "neither"),
+            ("http://a]", "neither"),
+            ("http://a..b", "neither"),
+            ("http://ü", "neither"),
+        ] {
+            let problem = parse(text).unwrap_err().0;
+            assert!(problem.contains(part), "{text}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What is a body, to us?
+//!
+//! Bytes that are passed on as they come. [`Body`] is a type of our own so that neither hyper's nor axum's stands in the
+//! way of embedding, and so that a body which is held as chunks can be sent again without a copy.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// Any error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A stream of bytes, and perhaps trailers.
+#[derive(Default)]
+pub struct Body(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Chunks { chunks: VecDeque<Bytes>, left: u64 },
+    Stream(UnsyncBoxBody<Bytes, BoxError>),
+}
+
+impl Body {
+    /// Nothing.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// These bytes, in one piece.
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self::chunks([bytes.into()])
+    }
+
+    /// These pieces, one after the other. They are shared, not copied.
+    pub fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Self {
+        let chunks: VecDeque<_> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+        let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        if left == 0 { Self::empty() } else { Self(Kind::Chunks { chunks, left }) }
+    }
+
+    /// Any other body.
+    pub fn new<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self(Kind::Stream(body.map_err(Into::into).boxed_unsync()))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.get_mut().0 {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Chunks { chunks, left } => {
+                let chunk = chunks.pop_front();
+                *left -= chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+                Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
+            }
+            Kind::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Chunks { chunks, .. } => chunks.is_empty(),
+            Kind::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Chunks { left, .. } => SizeHint::with_exact(*left),
+            Kind::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::full(bytes)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::full(text)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Empty => f.write_str("Body(empty)"),
+            Kind::Chunks { left, .. } => write!(f, "Body({left} bytes)"),
+            Kind::Stream(_) => f.write_str("Body(stream)"),
+        }
+    }
+}

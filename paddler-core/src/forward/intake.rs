@@ -1,0 +1,212 @@
+//! What is in the request?
+//!
+//! The body is read to its end before a place is looked for, so that a slow upload holds no slot. It is scanned as it
+//! comes and kept as it came.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use super::body::Body;
+use super::options::RouterOptions;
+use super::refusal::Refusal;
+use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
+
+/// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
+const SMALL: usize = 2 * 1024;
+
+/// The bytes of bodies that are held, over all requests.
+#[derive(Debug, Default)]
+pub(super) struct Budget(AtomicU64);
+
+impl Budget {
+    pub(super) fn held(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A body that is held, and its share of the budget.
+#[derive(Debug)]
+pub(super) struct Held {
+    chunks: Vec<Bytes>,
+    bytes: u64,
+    budget: Arc<Budget>,
+}
+
+impl Held {
+    fn new(budget: Arc<Budget>) -> Self {
+        Self { chunks: Vec::new(), bytes: 0, budget }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The body, to be sent; the bytes are shared.
+    pub(super) fn body(&self) -> Body {
+        Body::chunks(self.chunks.iter().cloned())
+    }
+
+    fn charge(&mut self, bytes: u64, limit: u64) -> bool {
+        let before = self.budget.0.fetch_add(bytes, Relaxed);
+        self.bytes += bytes;
+        before.saturating_add(bytes) <= limit
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.0.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Intake {
+    pub(super) held: Held,
+    pub(super) scanned: Option<Scanned>,
+}
+
+/// Whether the body is looked at, and whether it has to be what it should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// It has to be a JSON object.
+    Must,
+    /// If it is one, good.
+    May,
+    Not,
+}
+
+/// Reads the body of a request.
+pub(super) async fn read(
+    headers: &HeaderMap,
+    kind: BodyKind,
+    body: Body,
+    options: &RouterOptions,
+    budget: Arc<Budget>,
+) -> Result<Intake, Refusal> {
+    let look = look(headers, kind)?;
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|bytes| bytes > options.max_body) {
+        return Err(too_large(options.max_body));
+    }
+    let mut scan = (look != Look::Not).then(|| Scanner::new(options.scan));
+    let mut failed: Option<ScanError> = None;
+    let mut held = Held::new(budget);
+    let mut small = BytesMut::new();
+    let mut body = body;
+    while let Some(chunk) = next(&mut body, options.timeouts.body_idle).await? {
+        if held.bytes() + chunk.len() as u64 > options.max_body {
+            return Err(too_large(options.max_body));
+        }
+        if !held.charge(chunk.len() as u64, options.max_buffered) {
+            return Err(no_memory(options.retry_after));
+        }
+        if let Some(scanner) = &mut scan
+            && let Err(error) = scanner.feed(&chunk)
+        {
+            if must_refuse(look, &error) {
+                return Err(malformed(&error).closing());
+            }
+            failed = Some(error);
+            scan = None;
+        }
+        keep(&mut held.chunks, &mut small, chunk);
+    }
+    if !small.is_empty() {
+        held.chunks.push(small.freeze());
+    }
+    let scanned = match (scan.map(Scanner::finish).transpose(), failed) {
+        (Ok(scanned), None) => scanned,
+        (Ok(_), Some(_)) => None,
+        (Err(error), _) if must_refuse(look, &error) => return Err(malformed(&error)),
+        (Err(_), _) => None,
+    };
+    Ok(Intake { held, scanned })
+}
+
+async fn next(body: &mut Body, idle: Duration) -> Result<Option<Bytes>, Refusal> {
+    loop {
+        let frame = timeout(idle, body.frame()).await.map_err(|_| {
+            let message = format!("nothing of the body came for {idle:?}");
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message).closing()
+        })?;
+        match frame {
+            None => return Ok(None),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+            Some(Err(error)) => {
+                let message = format!("the body could not be read: {error}");
+                return Err(Refusal::bad_request("broken_body", message).closing());
+            }
+        }
+    }
+}
+
+fn keep(chunks: &mut Vec<Bytes>, small: &mut BytesMut, chunk: Bytes) {
+    if chunk.len() < SMALL {
+        small.extend_from_slice(&chunk);
+        if small.len() < SMALL {
+            return;
+        }
+    }
+    if !small.is_empty() {
+        chunks.push(small.split().freeze());
+    }
+    if chunk.len() >= SMALL {
+        chunks.push(chunk);
+    }
+}
+
+fn look(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
+    let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
+    let content_type = text(CONTENT_TYPE).unwrap_or_default();
+    let content_type = content_type.split(';').next().unwrap_or_default().trim();
+    let encoded = text(CONTENT_ENCODING).is_some_and(|encoding| encoding.trim() != "identity");
+    let json = content_type == "application/json" || content_type.ends_with("+json");
+    match kind {
+        BodyKind::Opaque => Ok(Look::Not),
+        BodyKind::Unknown if encoded => Ok(Look::Not),
+        BodyKind::Unknown => Ok(if json { Look::Must } else { Look::May }),
+        BodyKind::Json if encoded => {
+            let message = "a compressed body cannot be read here: send it without Content-Encoding";
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message).closing())
+        }
+        // Without a type, or with what curl says when nothing else is said, it may well be JSON.
+        BodyKind::Json if json || matches!(content_type, "" | "text/plain" | "application/x-www-form-urlencoded") => {
+            Ok(Look::Must)
+        }
+        BodyKind::Json => {
+            let message = format!("{content_type:?} cannot be routed: send application/json");
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message).closing())
+        }
+    }
+}
+
+/// Whether this error is refused even where the body may be anything: two readings of who is asked for.
+fn must_refuse(look: Look, error: &ScanError) -> bool {
+    look == Look::Must || matches!(error.kind(), ScanErrorKind::AmbiguousModel | ScanErrorKind::RepeatedModel { .. })
+}
+
+fn malformed(error: &ScanError) -> Refusal {
+    Refusal::bad_request("malformed_body", error.to_string())
+}
+
+fn too_large(limit: u64) -> Refusal {
+    let message = format!("the body is larger than {limit} bytes, the limit here");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).closing()
+}
+
+fn no_memory(after: Duration) -> Refusal {
+    let message = "the bodies of the requests that are being handled take all the memory meant for them";
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "buffers_full", message).retry_after(after).closing()
+}

@@ -1,0 +1,27 @@
+//! How does a request get to the upstream and its answer back?
+//!
+//! One pipeline for every route, in the order of the files: [`intake`] reads and scans the body, `waiting` finds a place
+//! for it, `attempt` sends it, `relay` passes the answer on and holds the lease until its end. [`Router`] strings them
+//! together; [`serve`] puts it behind a listener.
+
+mod attempt;
+mod body;
+mod headers;
+mod intake;
+#[cfg(feature = "keys")]
+mod keys;
+mod local;
+mod options;
+mod refusal;
+mod relay;
+mod router;
+mod server;
+mod waiting;
+
+pub use body::{Body, BoxError};
+#[cfg(feature = "keys")]
+pub use keys::{InvalidKeys, Keys};
+pub use options::{AdminPaths, Authorise, RouterOptions, Timeouts};
+pub use refusal::Refusal;
+pub use router::{Router, RouterFuture};
+pub use server::{ServeOptions, Served, serve};

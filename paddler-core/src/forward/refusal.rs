@@ -1,0 +1,155 @@
+//! How is a request refused?
+//!
+//! With the status that says who can mend it, a stable word in `x-paddler-reason`, and an error body of the dialect that
+//! the client speaks, so that its own library raises its own error.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::Body;
+use crate::request::Dialect;
+use crate::schedule::{Class, Ending};
+
+pub(super) const REASON: HeaderName = HeaderName::from_static("x-paddler-reason");
+
+/// A request that is answered here with an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The status.
+    pub status: StatusCode,
+    /// A stable word: why.
+    pub reason: Cow<'static, str>,
+    /// What happened and how to mend it, for a person.
+    pub message: String,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
+    /// Whether the connection is of no use any more: part of the request was not read.
+    pub close: bool,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { status, reason: reason.into(), message: message.into(), retry_after: None, close: false }
+    }
+
+    pub(super) fn bad_request(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, reason, message)
+    }
+
+    #[must_use]
+    pub(super) fn retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// What an end of the walk means for the client.
+    pub(super) fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
+        use crate::schedule::Reason;
+        let reason = Cow::Owned(ending.reason.as_str().to_owned());
+        let model = model.unwrap_or("(any)");
+        match (&ending.reason, ending.class) {
+            (Reason::ModelNotFound, _) => {
+                Self::new(StatusCode::NOT_FOUND, reason, format!("no upstream serves the model {model:?}"))
+            }
+            (Reason::FilterFailed, _) => {
+                let error = ending.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+                let message = format!("the filter at node {} could not judge{error}", ending.node.get());
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, reason, message)
+            }
+            (_, Class::Shed) => {
+                let message = format!("the request was shed: every upstream is busy ({reason})");
+                Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
+            }
+            (kind, _) if kind.is_contention() => {
+                let message = format!("every upstream for the model {model:?} is busy ({reason})");
+                Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
+            }
+            _ => {
+                let message = format!("no upstream can serve the model {model:?} now ({reason})");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
+            }
+        }
+    }
+
+    /// The error as the dialect tells it.
+    pub(super) fn body(&self, dialect: Dialect) -> Value {
+        let Self { message, reason, .. } = self;
+        match dialect {
+            Dialect::Anthropic => {
+                json!({"type": "error", "error": {"type": self.anthropic_type(), "message": message}})
+            }
+            Dialect::Llamacpp => {
+                json!({"error": {"code": self.status.as_u16(), "message": message, "type": self.llamacpp_type()}})
+            }
+            Dialect::Ollama => json!({"error": message}),
+            Dialect::Openai => {
+                json!({"error": {"message": message, "type": self.openai_type(), "param": null, "code": reason}})
+            }
+        }
+    }
+
+    fn openai_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn anthropic_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn llamacpp_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 | 503 => "unavailable_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The response, in the form of this dialect.
+    pub fn into_response(self, dialect: Dialect) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body(dialect).to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        // A reason from a tree may be any text; what cannot stand in a header is said in the body alone.
+        if let Ok(reason) = HeaderValue::from_str(&self.reason) {
+            headers.insert(REASON, reason);
+        }
+        if let Some(after) = self.retry_after {
+            let seconds = after.as_millis().div_ceil(1000).max(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)));
+        }
+        if self.close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

@@ -1,0 +1,231 @@
+//! How is the answer passed on, and when is the engine free?
+//!
+//! Bytes are passed on as they come. The lease rides in the body: it is complete at the last byte, and settles when the
+//! client leaves before. What is cut short is seen to be cut short.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::{Body, BoxError};
+use super::refusal::Refusal;
+use crate::observe::{InFlight, Metrics};
+use crate::request::Dialect;
+use crate::upstream::Lease;
+
+/// An answer on its way to the client.
+#[derive(Debug)]
+pub(super) struct Relay {
+    body: Body,
+    lease: Option<Lease>,
+    timer: Pin<Box<Sleep>>,
+    /// When the next byte has to be here.
+    due: Instant,
+    idle: Duration,
+    started: Instant,
+    any_byte: bool,
+    /// How an event stream says that it was cut short; `None` for any other body, which is broken off.
+    events: Option<Dialect>,
+    tail: Tail,
+    done: bool,
+    metrics: Arc<Metrics>,
+    _in_flight: InFlight,
+}
+
+/// What a relay is told of the request it belongs to.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) lease: Lease,
+    /// When it was sent.
+    pub(super) sent: Instant,
+    pub(super) first_byte: Duration,
+    pub(super) idle: Duration,
+    pub(super) dialect: Dialect,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) in_flight: InFlight,
+}
+
+/// The last bytes of an event stream, to know whether an event is open.
+#[derive(Debug, Default)]
+struct Tail([u8; 4]);
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in &bytes[bytes.len().saturating_sub(4)..] {
+            self.0.rotate_left(1);
+            self.0[3] = *byte;
+        }
+    }
+
+    /// What has to come so that the next event stands by itself.
+    fn closing(&self) -> &'static str {
+        match self.0 {
+            [0, 0, 0, 0] | [_, _, b'\n', b'\n'] | [b'\r', b'\n', b'\r', b'\n'] | [_, _, b'\r', b'\r'] => "",
+            [_, _, _, b'\n' | b'\r'] => "\n",
+            _ => "\n\n",
+        }
+    }
+}
+
+impl Relay {
+    pub(super) fn new(body: Body, headers: &HeaderMap, request: Request) -> Self {
+        let Request { lease, sent, first_byte, idle, dialect, metrics, in_flight } = request;
+        let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+        let is_events = content_type.is_some_and(|value| value.starts_with(b"text/event-stream"));
+        // Nothing can be added to what is encoded or has its length announced.
+        let plain = !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
+        let due = sent + first_byte;
+        let mut relay = Self {
+            body,
+            lease: Some(lease),
+            timer: Box::pin(sleep_until(due)),
+            due,
+            idle,
+            started: sent,
+            any_byte: false,
+            events: (is_events && plain).then_some(dialect),
+            tail: Tail::default(),
+            done: false,
+            metrics,
+            _in_flight: in_flight,
+        };
+        if relay.body.is_end_stream() {
+            relay.finish();
+        }
+        relay
+    }
+
+    /// The last byte has come: the engine is free.
+    fn finish(&mut self) {
+        self.done = true;
+        if let Some(mut lease) = self.lease.take() {
+            lease.first_byte();
+            lease.complete();
+        }
+    }
+
+    fn saw(&mut self, bytes: &Bytes) {
+        let now = Instant::now();
+        if !self.any_byte {
+            self.any_byte = true;
+            self.metrics.first_byte(now - self.started);
+            if let Some(lease) = &mut self.lease {
+                lease.first_byte();
+            }
+        }
+        self.due = now + self.idle;
+        if self.events.is_some() {
+            self.tail.push(bytes);
+        }
+    }
+
+    /// The answer ends before its end: an event stream says so in an event, any other body is broken off.
+    fn cut(&mut self, reason: &'static str, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.done = true;
+        self.metrics.truncated(reason);
+        tracing::warn!(upstream = ?self.lease.as_ref().map(Lease::upstream), reason, %error, "an answer was cut short");
+        // Dropped: the engine may still be at it.
+        self.lease = None;
+        self.body = Body::empty();
+        let Some(dialect) = self.events else { return Poll::Ready(Some(Err(error))) };
+        let message = format!("the upstream's answer was cut short: {error}");
+        let event = Refusal::new(StatusCode::BAD_GATEWAY, reason, message).body(dialect);
+        let name = if dialect == Dialect::Anthropic { "event: error\n" } else { "" };
+        let text = format!("{}{name}data: {event}\n\n", self.tail.closing());
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(text)))))
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // The timer is not moved with each byte: it fires at an old time now and then, and is set anew.
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            if self.due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            let due = self.due;
+            self.timer.as_mut().reset(due);
+        }
+    }
+}
+
+impl HttpBody for Relay {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if this.done {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(None) => {
+                this.finish();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(bytes) = frame.data_ref() {
+                    this.saw(bytes);
+                }
+                if this.body.is_end_stream() {
+                    this.finish();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => this.cut("upstream_broke_off", error),
+            Poll::Pending => {
+                ready!(this.poll_timer(cx));
+                let what = if this.any_byte { "upstream_idle" } else { "first_byte_timeout" };
+                this.cut(what, "no byte came in time".into())
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.done
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // An event may be added, so the length of an event stream is never known.
+        if self.events.is_some() && !self.done { SizeHint::default() } else { self.body.size_hint() }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if !self.done {
+            self.metrics.cancelled();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_event_is_closed_before_another_is_added() {
+        let after = |text: &str| {
+            let mut tail = Tail::default();
+            text.bytes().for_each(|byte| tail.push(&[byte]));
+            let mut at_once = Tail::default();
+            at_once.push(text.as_bytes());
+            assert_eq!(tail.closing(), at_once.closing(), "{text:?}");
+            tail.closing()
+        };
+        assert_eq!(after(""), "");
+        assert_eq!(after("data: 1\n\n"), "");
+        assert_eq!(after("data: 1\r\n\r\n"), "");
+        assert_eq!(after("data: 1\r\r"), "");
+        assert_eq!(after("data: 1\n"), "\n");
+        assert_eq!(after("data: 1\r\n"), "\n");
+        assert_eq!(after("data: {\"a"), "\n\n");
+        assert_eq!(after("x"), "\n\n");
+    }
+}

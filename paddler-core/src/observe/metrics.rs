@@ -1,0 +1,147 @@
+//! What is counted while requests go by?
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::request::{RequestClass, Route};
+
+/// Counts of one router. Labels are bounded: classes, statuses and reasons come from fixed lists or from the tree,
+/// never from a request.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    refusals: Mutex<BTreeMap<String, u64>>,
+    retries: Mutex<BTreeMap<&'static str, u64>>,
+    truncated: Mutex<BTreeMap<&'static str, u64>>,
+    in_flight: AtomicU64,
+    cancelled: AtomicU64,
+    waited: Sum,
+    first_byte: Sum,
+}
+
+/// How often, and how long in all.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    count: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Sum {
+    fn add(&self, duration: Duration) {
+        self.count.fetch_add(1, Relaxed);
+        self.nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(super) fn read(&self) -> (u64, f64) {
+        (self.count.load(Relaxed), self.nanos.load(Relaxed) as f64 / 1e9)
+    }
+}
+
+fn bump<K: Ord>(counts: &Mutex<BTreeMap<K, u64>>, key: K) {
+    *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
+}
+
+fn read<K: Ord + Clone>(counts: &Mutex<BTreeMap<K, u64>>) -> Vec<(K, u64)> {
+    let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    counts.iter().map(|(key, count)| (key.clone(), *count)).collect()
+}
+
+/// A request that is being handled; dropped, it is not any more.
+#[derive(Debug)]
+pub struct InFlight(Arc<Metrics>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Metrics {
+    /// A request has come.
+    pub(crate) fn arrived(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Relaxed);
+        InFlight(self.clone())
+    }
+
+    /// A request was answered with this status.
+    pub(crate) fn answered(&self, route: Option<&Route>, status: u16) {
+        let class = match route.map(|route| route.class) {
+            Some(RequestClass::Generate(task)) => task.as_str(),
+            Some(RequestClass::Control) => "control",
+            Some(RequestClass::Local) => "local",
+            Some(RequestClass::Admin) => "admin",
+            None => "unreadable",
+        };
+        bump(&self.requests, (class, status));
+    }
+
+    /// A request was refused for this reason.
+    pub(crate) fn refused(&self, reason: &str) {
+        bump(&self.refusals, reason.to_owned());
+    }
+
+    /// A request was sent again for this reason.
+    pub(crate) fn retried(&self, reason: &'static str) {
+        bump(&self.retries, reason);
+    }
+
+    /// An answer was cut short for this reason.
+    pub(crate) fn truncated(&self, reason: &'static str) {
+        bump(&self.truncated, reason);
+    }
+
+    /// A client left before the end of its answer.
+    pub(crate) fn cancelled(&self) {
+        self.cancelled.fetch_add(1, Relaxed);
+    }
+
+    /// A request has waited so long for its place.
+    pub(crate) fn waited(&self, duration: Duration) {
+        self.waited.add(duration);
+    }
+
+    /// The first byte of an answer came so long after the request was sent.
+    pub(crate) fn first_byte(&self, duration: Duration) {
+        self.first_byte.add(duration);
+    }
+
+    /// Requests answered so far, by class and status.
+    pub fn requests(&self) -> Vec<((&'static str, u16), u64)> {
+        read(&self.requests)
+    }
+
+    /// Requests refused so far, by reason.
+    pub fn refusals(&self) -> Vec<(String, u64)> {
+        read(&self.refusals)
+    }
+
+    /// Requests sent again so far, by reason.
+    pub fn retries(&self) -> Vec<(&'static str, u64)> {
+        read(&self.retries)
+    }
+
+    /// Answers cut short so far, by reason.
+    pub fn truncations(&self) -> Vec<(&'static str, u64)> {
+        read(&self.truncated)
+    }
+
+    /// Requests that are being handled.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Clients that left before the end of their answer.
+    pub fn cancellations(&self) -> u64 {
+        self.cancelled.load(Relaxed)
+    }
+
+    pub(super) fn waits(&self) -> (u64, f64) {
+        self.waited.read()
+    }
+
+    pub(super) fn first_bytes(&self) -> (u64, f64) {
+        self.first_byte.read()
+    }
+}

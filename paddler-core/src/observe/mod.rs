@@ -1,0 +1,7 @@
+//! What can be seen from outside?
+
+mod metrics;
+mod page;
+
+pub use metrics::{InFlight, Metrics};
+pub use page::Page;

@@ -1,0 +1,317 @@
+//! What does the decision need to know of a request?
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{AskedModel, Facts, RequestClass, Route, Scanned, Task};
+use crate::Moment;
+
+/// Bytes of text that count as one token.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Tokens that an image, sound or file counts as: most vision models take between 256 and 1,600 for an image.
+const TOKENS_PER_MEDIA: u64 = 512;
+
+/// Facts of a request, owned: what queue and retry keep.
+///
+/// ```
+/// use paddler_core::Moment;
+/// use paddler_core::request::{RequestFacts, Route, ScanLimits, Scanner};
+///
+/// let route = Route::of("POST", "/v1/completions")?;
+/// let body = br#"{"model": "llama", "prompt": ["Hi there", "Good day"], "n": 3}"#;
+/// let scanned = Scanner::scan(body, ScanLimits::default())?;
+/// let facts = RequestFacts::from_scan(&route, &scanned, Moment::ZERO, 7)?;
+/// assert_eq!(facts.model.as_deref(), Some("llama"));
+/// assert_eq!((facts.weight, facts.tokens), (6, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RequestFacts {
+    /// How it is treated.
+    pub class: RequestClass,
+    /// The model or adapter asked for. `None`: any.
+    #[serde(default)]
+    pub model: Option<Arc<str>>,
+    /// How much room it takes, in sequences: at least 1 if it generates, else 0. An upstream's limit caps it elsewhere.
+    pub weight: u32,
+    /// The prompt's length in tokens, estimated: see [`from_scan`](Self::from_scan).
+    pub tokens: u32,
+    /// The length of its body, in bytes.
+    pub body_bytes: u64,
+    /// Whether the answer is asked for piece by piece.
+    pub stream: bool,
+    /// 0 is standard, negative may be shed, positive goes first.
+    pub priority: i32,
+    /// Who pays: what queues are fair between.
+    #[serde(default)]
+    pub tenant: Option<Arc<str>>,
+    /// What requests with a common past have in common: sent to one upstream, they find their prefix cached there.
+    #[serde(default)]
+    pub session: Option<Arc<str>>,
+    /// When it came.
+    pub arrived: Moment,
+    /// When its answer is of no use any more.
+    #[serde(default)]
+    pub deadline: Option<Moment>,
+    /// What all randomness of its decisions is drawn from.
+    pub seed: u64,
+    /// Whether it may be sent once more, elsewhere, when it was sent and no byte came back.
+    pub replayable: bool,
+}
+
+/// Why a body that is valid has no facts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FactsError {
+    /// The model's name is longer than any name can be: no upstream has it.
+    ModelTooLong {
+        /// Its length in bytes.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for FactsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ModelTooLong { bytes } => write!(f, "no model has a name of {bytes} bytes: check `model`"),
+        }
+    }
+}
+
+impl Error for FactsError {}
+
+impl Default for RequestFacts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RequestFacts {
+    /// A chat of weight 1 with any model, of which nothing else is known. It is not replayable.
+    pub fn new() -> Self {
+        Self {
+            class: RequestClass::Generate(Task::Chat),
+            model: None,
+            weight: 1,
+            tokens: 0,
+            body_bytes: 0,
+            stream: false,
+            priority: 0,
+            tenant: None,
+            session: None,
+            arrived: Moment::ZERO,
+            deadline: None,
+            seed: 0,
+            replayable: false,
+        }
+    }
+
+    /// The facts of a request whose body was scanned.
+    ///
+    /// - A POST to an unknown path generates if it names a model, and is control otherwise.
+    /// - The weight is `n` times the number of prompts or inputs, since an engine runs one sequence for each; a rerank
+    ///   runs one for each document. It saturates.
+    /// - The tokens are the bytes of text / 4, rounded up, plus the token ids, plus 512 for each image, sound or file.
+    ///   English prose has about 4 bytes to a token; code and CJK have 1.5 to 4, so the estimate is low by up to 2.5
+    ///   times there. What counts is that it is the same for all upstreams.
+    /// - The session is `user`, until the caller knows better.
+    /// - It is replayable if its path is and it leaves nothing behind: no `store`, `background` or
+    ///   `previous_response_id`. In the Responses API `store` is the default, so there it takes a `"store": false`.
+    ///
+    /// # Errors
+    /// [`FactsError::ModelTooLong`]: answer as for any unknown model.
+    pub fn from_scan(
+        route: &Route,
+        scanned: &Scanned,
+        arrived: Moment,
+        seed: u64,
+    ) -> Result<Self, FactsError> {
+        if let AskedModel::TooLong { bytes } = scanned.model {
+            return Err(FactsError::ModelTooLong { bytes });
+        }
+        let model = scanned.model.name().cloned();
+        let class = match route.class {
+            RequestClass::Generate(Task::Other) if model.is_none() => RequestClass::Control,
+            class => class,
+        };
+        let (weight, stored_by_default) = match class {
+            RequestClass::Generate(task) => (weight(task, scanned), task == Task::Responses),
+            _ => (0, false),
+        };
+        let leaves_traces =
+            scanned.store.unwrap_or(stored_by_default) || scanned.background || scanned.previous_response;
+        Ok(Self {
+            class,
+            model,
+            weight,
+            tokens: tokens(scanned),
+            body_bytes: scanned.body_bytes,
+            stream: scanned.stream,
+            session: scanned.user.clone(),
+            arrived,
+            seed,
+            replayable: route.replayable && !leaves_traces,
+            ..Self::new()
+        })
+    }
+
+    /// The facts of a request whose body is none or is not read. Without a body that names a model, an unknown path is
+    /// control.
+    pub fn from_route(route: &Route, body_bytes: u64, arrived: Moment, seed: u64) -> Self {
+        let class = match route.class {
+            RequestClass::Generate(Task::Other) => RequestClass::Control,
+            class => class,
+        };
+        let weight = u32::from(matches!(class, RequestClass::Generate(_)));
+        Self {
+            class,
+            weight,
+            body_bytes,
+            arrived,
+            seed,
+            replayable: route.replayable,
+            ..Self::new()
+        }
+    }
+
+    /// Sets how it is treated. The weight follows: at least 1 if it generates, else 0.
+    #[must_use]
+    pub fn class(mut self, class: RequestClass) -> Self {
+        self.class = class;
+        let weight = self.weight;
+        self.weight(weight)
+    }
+
+    /// Sets the model or adapter asked for.
+    #[must_use]
+    pub fn model(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.model = Some(name.into());
+        self
+    }
+
+    /// Sets how much room it takes, in sequences: at least 1 if it generates, else 0.
+    #[must_use]
+    pub fn weight(mut self, sequences: u32) -> Self {
+        let generates = matches!(self.class, RequestClass::Generate(_));
+        self.weight = if generates { sequences.max(1) } else { 0 };
+        self
+    }
+
+    /// Sets the prompt's length, in tokens.
+    #[must_use]
+    pub fn tokens(mut self, tokens: u32) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// Sets the length of its body.
+    #[must_use]
+    pub fn body_bytes(mut self, bytes: u64) -> Self {
+        self.body_bytes = bytes;
+        self
+    }
+
+    /// Sets whether the answer is asked for piece by piece.
+    #[must_use]
+    pub fn stream(mut self, stream: bool) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// Sets the priority: 0 is standard, negative may be shed, positive goes first.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets who pays.
+    #[must_use]
+    pub fn tenant(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.tenant = Some(name.into());
+        self
+    }
+
+    /// Sets what requests with a common past have in common.
+    #[must_use]
+    pub fn session(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.session = Some(key.into());
+        self
+    }
+
+    /// Sets when it came.
+    #[must_use]
+    pub fn arrived(mut self, at: Moment) -> Self {
+        self.arrived = at;
+        self
+    }
+
+    /// Sets when its answer is of no use any more.
+    #[must_use]
+    pub fn deadline(mut self, at: Moment) -> Self {
+        self.deadline = Some(at);
+        self
+    }
+
+    /// Sets what all randomness of its decisions is drawn from.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets whether it may be sent once more when no byte came back.
+    #[must_use]
+    pub fn replayable(mut self, replayable: bool) -> Self {
+        self.replayable = replayable;
+        self
+    }
+
+    /// The view that a pick reads.
+    pub fn as_facts(&self) -> Facts<'_> {
+        Facts {
+            class: self.class,
+            model: self.model.as_deref(),
+            weight: self.weight,
+            tokens: self.tokens,
+            body_bytes: self.body_bytes,
+            stream: self.stream,
+            priority: self.priority,
+            tenant: self.tenant.as_deref(),
+            session: self.session.as_deref(),
+            arrived: self.arrived,
+            deadline: self.deadline,
+            seed: self.seed,
+            replayable: self.replayable,
+        }
+    }
+}
+
+/// One sequence for each answer to each prompt.
+fn weight(task: Task, scanned: &Scanned) -> u32 {
+    let answers = scanned.n.unwrap_or(1).max(1);
+    let many = |items: Option<u32>| items.unwrap_or(1).max(1);
+    match task {
+        Task::Chat | Task::Image => answers,
+        Task::Completion | Task::Infill => answers.saturating_mul(many(scanned.prompts)),
+        Task::Embedding | Task::Pooling => many(scanned.inputs.or(scanned.prompts)),
+        Task::Rerank => many(scanned.documents),
+        Task::Responses | Task::Messages | Task::Audio => 1,
+        Task::Other => answers.saturating_mul(many(scanned.prompts.max(scanned.inputs))),
+    }
+}
+
+fn tokens(scanned: &Scanned) -> u32 {
+    let media = u64::from(scanned.media) * TOKENS_PER_MEDIA;
+    let tokens = scanned
+        .prompt_bytes
+        .div_ceil(BYTES_PER_TOKEN)
+        .saturating_add(scanned.token_ids)
+        .saturating_add(media);
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,294 @@
+//! Which values of a body do we keep, and what do they add up to?
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::error::ScanErrorKind;
+use super::field::{
+    CONTENT, DOCUMENTS, Field, INPUT, KeyBuffer, LIMIT_KEYS, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT,
+    TEXT_2, TEXT_KEYS, TEXTS, Tally, Value,
+};
+use super::{AskedModel, ScanLimits, Scanned};
+
+/// Every spelling of `model` that is kept track of. More than a few is no accident.
+const MAX_MODEL_KEYS: usize = 8;
+
+/// Where a value stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Containers around it: 1 for the value of a top-level key.
+    pub(super) depth: usize,
+    /// Whether the innermost of them is an array.
+    pub(super) in_array: bool,
+}
+
+/// A value that no fact can be read from.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) kind: ScanErrorKind,
+    pub(super) offset: u64,
+}
+
+/// One value of a `model` key.
+#[derive(PartialEq, Debug)]
+enum Given {
+    Null,
+    Text(String),
+    TooLong(u64),
+}
+
+/// What becomes of the text of the current string.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Sink {
+    Drop,
+    Count,
+    Keep,
+}
+
+/// Gathers the facts of one body while the machine walks over it.
+#[derive(Debug)]
+pub(super) struct Capture {
+    max_captured: usize,
+    key: KeyBuffer,
+    field: Field,
+    media: bool,
+    sink: Sink,
+    /// Decoded bytes of the current string.
+    length: u64,
+    kept: Vec<u8>,
+    model: Option<Given>,
+    model_spans: Vec<Range<u64>>,
+    stream: bool,
+    n: [Option<u32>; 2],
+    limits: [Option<u32>; LIMIT_KEYS.len()],
+    store: Option<bool>,
+    background: bool,
+    previous_response: bool,
+    user: Option<String>,
+    slot: Option<u32>,
+    tallies: [Tally; TEXT_KEYS.len()],
+}
+
+impl Capture {
+    pub(super) fn new(limits: ScanLimits) -> Self {
+        Self {
+            max_captured: limits.max_captured,
+            key: KeyBuffer::default(),
+            field: Field::Ignored,
+            media: false,
+            sink: Sink::Drop,
+            length: 0,
+            kept: Vec::new(),
+            model: None,
+            model_spans: Vec::new(),
+            stream: false,
+            n: [None; 2],
+            limits: [None; LIMIT_KEYS.len()],
+            store: None,
+            background: false,
+            previous_response: false,
+            user: None,
+            slot: None,
+            tallies: [Tally::default(); TEXT_KEYS.len()],
+        }
+    }
+
+    pub(super) fn key_begins(&mut self) {
+        self.key.clear();
+    }
+
+    pub(super) fn key_ends(&mut self, depth: usize) {
+        if depth == 1 {
+            self.field = Field::of(self.key.as_str());
+            self.media = false;
+            if let Field::Text(index) = self.field {
+                self.tallies[index] = Tally::default();
+            }
+        } else if matches!(self.field, Field::Text(MESSAGES | PROMPT | INPUT | CONTENT)) {
+            self.media = MEDIA_KEYS.contains(&self.key.as_str());
+        }
+    }
+
+    pub(super) fn string_begins(&mut self, place: Place) {
+        self.length = 0;
+        self.sink = match self.field {
+            Field::Text(_) => Sink::Count,
+            Field::Model | Field::User if place.depth == 1 => {
+                self.kept.clear();
+                Sink::Keep
+            }
+            _ => Sink::Drop,
+        };
+    }
+
+    /// Part of the current string, decoded: whole characters.
+    #[inline]
+    pub(super) fn text(&mut self, in_key: bool, text: &[u8]) {
+        if in_key {
+            self.key.push(text);
+            return;
+        }
+        self.length += text.len() as u64;
+        if self.sink == Sink::Keep && self.length <= self.max_captured as u64 {
+            self.kept.extend_from_slice(text);
+        }
+    }
+
+    pub(super) fn string_ends(&mut self, place: Place, span: Range<u64>) -> Result<(), Fault> {
+        if let Field::Text(index) = self.field {
+            let tally = &mut self.tallies[index];
+            if self.media {
+                tally.media = tally.media.saturating_add(1);
+            } else {
+                tally.bytes += self.length;
+            }
+        }
+        self.value(place, Value::String, span)
+    }
+
+    pub(super) fn number(&mut self, place: Place, number: Number, span: Range<u64>) -> Result<(), Fault> {
+        let value = match number.as_count() {
+            Some(count) => Value::Count(count),
+            None if number.integer => Value::Negative,
+            None => Value::Fractional,
+        };
+        self.value(place, value, span)
+    }
+
+    pub(super) fn literal(&mut self, place: Place, literal: Literal, span: Range<u64>) -> Result<(), Fault> {
+        let value = match literal {
+            Literal::Null => Value::Null,
+            Literal::True => Value::Bool(true),
+            Literal::False => Value::Bool(false),
+        };
+        self.value(place, value, span)
+    }
+
+    pub(super) fn opens(&mut self, place: Place, array: bool, at: u64) -> Result<(), Fault> {
+        self.value(place, if array { Value::Array } else { Value::Object }, at..at)
+    }
+
+    pub(super) fn closes(&mut self) {
+        self.media = false;
+    }
+
+    fn value(&mut self, place: Place, value: Value, span: Range<u64>) -> Result<(), Fault> {
+        if let Field::Text(index) = self.field {
+            self.tally(index, place, value);
+            return Ok(());
+        }
+        if place.depth != 1 {
+            return Ok(());
+        }
+        match self.field {
+            Field::Model => return self.model(value, span),
+            Field::Stream => {
+                self.stream = value
+                    .as_flag()
+                    .ok_or_else(|| wrong("stream", "true or false", &span))?;
+            }
+            Field::N => self.n[0] = value.as_count().ok_or_else(|| wrong("n", COUNT, &span))?,
+            Field::NCmpl => self.n[1] = value.as_count().ok_or_else(|| wrong("n_cmpl", COUNT, &span))?,
+            Field::Limit(index) => self.limits[index] = value.as_count().flatten(),
+            Field::Slot => self.slot = value.as_count().flatten(),
+            // Engines coerce what is no bool, each in its own way: only what none reads as false is false.
+            Field::Store => self.store = (value != Value::Null).then_some(value != Value::Bool(false)),
+            Field::Background => self.background = !matches!(value, Value::Null | Value::Bool(false)),
+            Field::PreviousResponse => self.previous_response = value != Value::Null,
+            Field::User => {
+                self.user = if value == Value::String {
+                    self.take_kept()
+                } else {
+                    None
+                }
+            }
+            Field::Text(_) | Field::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn tally(&mut self, index: usize, place: Place, value: Value) {
+        let tally = &mut self.tallies[index];
+        let integer = matches!(value, Value::Count(_) | Value::Negative);
+        if place.depth == 1 {
+            tally.present = value != Value::Null;
+            tally.items = u32::from(value != Value::Array);
+        } else if place.depth == 2 && place.in_array {
+            tally.items = tally.items.saturating_add(1);
+            tally.has_integers |= integer;
+        }
+        if integer && place.in_array && matches!(index, PROMPT | INPUT) {
+            tally.token_ids += 1;
+        }
+    }
+
+    fn model(&mut self, value: Value, span: Range<u64>) -> Result<(), Fault> {
+        let fault = |kind| Fault {
+            kind,
+            offset: span.start,
+        };
+        let given = match value {
+            Value::Null => Given::Null,
+            Value::String => self.take_kept().map_or(Given::TooLong(self.length), Given::Text),
+            _ => return Err(wrong("model", "a string", &span)),
+        };
+        if self.model.as_ref().is_some_and(|first| *first != given) {
+            return Err(fault(ScanErrorKind::AmbiguousModel));
+        }
+        if self.model_spans.len() == MAX_MODEL_KEYS {
+            return Err(fault(ScanErrorKind::RepeatedModel {
+                limit: MAX_MODEL_KEYS,
+            }));
+        }
+        self.model = Some(given);
+        self.model_spans.push(span);
+        Ok(())
+    }
+
+    /// Takes the string that just ended, unless it is too long to keep.
+    fn take_kept(&mut self) -> Option<String> {
+        let kept = std::mem::take(&mut self.kept);
+        (self.length <= self.max_captured as u64).then(|| String::from_utf8(kept).unwrap_or_default())
+    }
+
+    pub(super) fn into_scanned(self, body_bytes: u64) -> Scanned {
+        let prompts = |index: usize| self.tallies[index].prompts();
+        let model = match self.model {
+            Some(Given::Text(name)) if !name.is_empty() => AskedModel::Named(Arc::from(name)),
+            Some(Given::TooLong(bytes)) => AskedModel::TooLong { bytes },
+            Some(Given::Null | Given::Text(_)) | None => AskedModel::Any,
+        };
+        Scanned {
+            model,
+            stream: self.stream,
+            n: self.n[0].max(self.n[1]),
+            max_tokens: self.limits.iter().copied().flatten().next(),
+            prompts: prompts(PROMPT),
+            inputs: prompts(INPUT).or(prompts(CONTENT)),
+            documents: prompts(DOCUMENTS).or(prompts(TEXTS)).or(prompts(TEXT_2)),
+            messages: self.tallies[MESSAGES].present,
+            store: self.store,
+            background: self.background,
+            previous_response: self.previous_response,
+            user: self.user.filter(|user| !user.is_empty()).map(Arc::from),
+            slot: self.slot,
+            prompt_bytes: self.tallies.iter().map(|tally| tally.bytes).sum(),
+            token_ids: self.tallies.iter().map(|tally| tally.token_ids).sum(),
+            media: self
+                .tallies
+                .iter()
+                .fold(0, |sum: u32, tally| sum.saturating_add(tally.media)),
+            model_spans: self.model_spans,
+            body_bytes,
+        }
+    }
+}
+
+const COUNT: &str = "a whole number, 0 or more, without fraction or exponent";
+
+fn wrong(key: &'static str, expected: &'static str, span: &Range<u64>) -> Fault {
+    Fault {
+        kind: ScanErrorKind::WrongType { key, expected },
+        offset: span.start,
+    }
+}

@@ -1,0 +1,200 @@
+//! What do the keys and values of a body mean?
+
+/// Top-level keys whose strings the engine reads as prompt. Those with an index of their own are counted as items too.
+pub(super) const TEXT_KEYS: [&str; 16] = [
+    "prompt",
+    "input",
+    "content",
+    "documents",
+    "texts",
+    "text_2",
+    "messages",
+    "text_1",
+    "query",
+    "system",
+    "instructions",
+    "tools",
+    "functions",
+    "input_prefix",
+    "input_suffix",
+    "input_extra",
+];
+pub(super) const PROMPT: usize = 0;
+pub(super) const INPUT: usize = 1;
+pub(super) const CONTENT: usize = 2;
+pub(super) const DOCUMENTS: usize = 3;
+pub(super) const TEXTS: usize = 4;
+pub(super) const TEXT_2: usize = 5;
+pub(super) const MESSAGES: usize = 6;
+
+/// The most new tokens, newest name first: engines that know several prefer it.
+pub(super) const LIMIT_KEYS: [&str; 4] = [
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "n_predict",
+];
+
+/// Keys inside of a prompt whose strings are addresses or encoded files, not text.
+pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];
+
+/// What a top-level key is to us.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Field {
+    Ignored,
+    Model,
+    Stream,
+    N,
+    NCmpl,
+    Store,
+    Background,
+    PreviousResponse,
+    User,
+    Slot,
+    Text(usize),
+    Limit(usize),
+}
+
+impl Field {
+    pub(super) fn of(key: &str) -> Self {
+        match key {
+            "stream" => Self::Stream,
+            "n" => Self::N,
+            "n_cmpl" => Self::NCmpl,
+            "store" => Self::Store,
+            "background" => Self::Background,
+            "previous_response_id" => Self::PreviousResponse,
+            "user" => Self::User,
+            "id_slot" => Self::Slot,
+            // No other character folds to one of these letters, so that ASCII is enough.
+            _ if key.eq_ignore_ascii_case("model") => Self::Model,
+            _ => {
+                let text = TEXT_KEYS.iter().position(|name| *name == key).map(Self::Text);
+                let limit = || LIMIT_KEYS.iter().position(|name| *name == key).map(Self::Limit);
+                text.or_else(limit).unwrap_or(Self::Ignored)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Literal {
+    True,
+    False,
+    Null,
+}
+
+impl Literal {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "true",
+            Self::False => "false",
+            Self::Null => "null",
+        }
+    }
+}
+
+/// A number, as far as it is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Number {
+    pub(super) negative: bool,
+    /// The digits before the point; saturated.
+    pub(super) magnitude: u64,
+    /// Whether there is neither a fraction nor an exponent.
+    pub(super) integer: bool,
+}
+
+impl Number {
+    /// Adds a digit of the part before the point.
+    #[inline]
+    pub(super) fn push(&mut self, digit: u8) {
+        self.magnitude = self
+            .magnitude
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'));
+    }
+
+    pub(super) fn as_count(self) -> Option<u32> {
+        let counts = self.integer && (!self.negative || self.magnitude == 0);
+        counts.then(|| u32::try_from(self.magnitude).unwrap_or(u32::MAX))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    /// A whole number, not negative; saturated.
+    Count(u32),
+    Negative,
+    Fractional,
+    String,
+    Array,
+    Object,
+}
+
+impl Value {
+    /// A bool; null is false.
+    pub(super) fn as_flag(self) -> Option<bool> {
+        match self {
+            Self::Null => Some(false),
+            Self::Bool(flag) => Some(flag),
+            _ => None,
+        }
+    }
+
+    /// A count; null is none.
+    pub(super) fn as_count(self) -> Option<Option<u32>> {
+        match self {
+            Self::Null => Some(None),
+            Self::Count(count) => Some(Some(count)),
+            _ => None,
+        }
+    }
+}
+
+/// What the value of one text key adds up to. Starts over when the key comes again: the last one counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) present: bool,
+    pub(super) bytes: u64,
+    pub(super) token_ids: u64,
+    pub(super) media: u32,
+    pub(super) items: u32,
+    pub(super) has_integers: bool,
+}
+
+impl Tally {
+    /// How many prompts the value stands for: an array with a token id in it is one prompt as a whole.
+    pub(super) fn prompts(&self) -> Option<u32> {
+        self.present
+            .then_some(if self.has_integers { 1 } else { self.items })
+    }
+}
+
+/// A key, as far as it is needed to know it: none that matters is longer.
+#[derive(Debug, Default)]
+pub(super) struct KeyBuffer {
+    bytes: [u8; 24],
+    /// May exceed the buffer; such a key is not one of ours.
+    len: usize,
+}
+
+impl KeyBuffer {
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub(super) fn push(&mut self, text: &[u8]) {
+        let end = self.len.saturating_add(text.len());
+        if let Some(room) = self.bytes.get_mut(self.len..end) {
+            room.copy_from_slice(text);
+        }
+        self.len = end;
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..self.len).unwrap_or_default();
+        str::from_utf8(bytes).unwrap_or_default()
+    }
+}

@@ -1,0 +1,239 @@
+//! How does llama.cpp's `llama-server` say how it is?
+//!
+//! A server has a fixed number of slots, each for one request at a time; what finds no free slot is *deferred*, which
+//! is its queue. While the model loads, every path answers 503 "Loading model": each reader takes that for
+//! [`Health::Loading`] and calls nothing degraded, since there is nothing to say yet.
+//!
+//! `/slots` is on unless the server was started with `--no-slots`; `/metrics` is off unless it was started with
+//! `--metrics`. With a key set, all but `/health` want it.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::answer::{is_loading, json, refusal};
+use super::gauge::{Gauge, Page};
+use super::model_list;
+use super::prometheus::Selector;
+use crate::status::{Health, Report, Signal};
+use crate::upstream::Models;
+
+/// The metric for [`Report::running`].
+pub const RUNNING: &str = "llamacpp:requests_processing";
+/// The metric for [`Report::waiting`].
+pub const WAITING: &str = "llamacpp:requests_deferred";
+/// The metric for [`Report::kv_cache_usage`], which only older generations export.
+pub const KV_CACHE: &str = "llamacpp:kv_cache_usage_ratio";
+
+/// The highest `state` that older generations gave a slot. All but 0 belong to a request.
+const LAST_STATE: u64 = 4;
+
+/// Reads `GET /health` into [`Report::health`]: ready, loading, or failing (any other 5xx). Any other answer is
+/// degraded.
+pub fn read_health(status: u16, body: &[u8], report: &mut Report) {
+    match status {
+        200 => report.health = Some(Health::Ready),
+        _ if is_loading(status, body) => report.health = Some(Health::Loading),
+        500.. => report.health = Some(Health::Failing),
+        _ => report.degrade(Signal::Health, "/health", refusal(status, body)),
+    }
+}
+
+/// Reads `GET /slots` into [`Report::slots_total`] and [`Report::slots_busy`]: both or, when one slot cannot be read,
+/// neither.
+///
+/// ```
+/// use paddler_core::source::llamacpp::read_slots;
+/// use paddler_core::status::Report;
+///
+/// let mut report = Report::new();
+/// read_slots(501, br#"{"error":{"code":501,"message":"..."}}"#, &mut report);
+/// assert_eq!(report.slots_total, None);
+/// assert_eq!(report.degraded[0].found, "501: not supported, start it with --slots");
+/// ```
+pub fn read_slots(status: u16, body: &[u8], report: &mut Report) {
+    if !accepted(status, body, "--slots", &[(Signal::Slots, "/slots")], report) {
+        return;
+    }
+    match count_slots(body) {
+        Ok((total, busy)) => {
+            report.slots_total = Some(total);
+            report.slots_busy = Some(busy);
+        }
+        Err(found) => report.degrade(Signal::Slots, "/slots", found),
+    }
+}
+
+/// What is read of a slot.
+#[derive(Deserialize)]
+struct Slot {
+    is_processing: Option<bool>,
+    /// What older generations had instead.
+    state: Option<u64>,
+}
+
+impl Slot {
+    fn is_busy(&self) -> Option<bool> {
+        let by_state = || {
+            self.state
+                .filter(|state| *state <= LAST_STATE)
+                .map(|state| state != 0)
+        };
+        self.is_processing.or_else(by_state)
+    }
+}
+
+fn count_slots(body: &[u8]) -> Result<(u32, u32), String> {
+    let slots: Vec<Slot> = json(body)?;
+    if slots.is_empty() {
+        return Err("an empty list".to_owned());
+    }
+    let mut busy = 0;
+    for (at, slot) in slots.iter().enumerate() {
+        match slot.is_busy() {
+            Some(is_busy) => busy += u32::from(is_busy),
+            None => {
+                return Err(format!(
+                    "unknown shape: slot {at} does not say whether it is busy"
+                ));
+            }
+        }
+    }
+    let total = u32::try_from(slots.len()).map_err(|_| "too many slots".to_owned())?;
+    Ok((total, busy))
+}
+
+/// Reads `GET /props` for [`Report::slots_total`] where `/slots` has not told it: ask [`read_slots`] first. How many
+/// slots are busy is not in there.
+pub fn read_props(status: u16, body: &[u8], report: &mut Report) {
+    #[derive(Deserialize)]
+    struct Props {
+        total_slots: Option<u32>,
+    }
+
+    if report.slots_total.is_some() {
+        return;
+    }
+    const EXPECTED: &str = "/props total_slots";
+    if !accepted(status, body, "--props", &[(Signal::Slots, EXPECTED)], report) {
+        return;
+    }
+    match json::<Props>(body).map(|props| props.total_slots) {
+        Ok(Some(total @ 1..)) => report.slots_total = Some(total),
+        Ok(Some(0)) => report.degrade(Signal::Slots, EXPECTED, "0"),
+        Ok(None) => report.degrade(Signal::Slots, EXPECTED, "missing"),
+        Err(found) => report.degrade(Signal::Slots, EXPECTED, found),
+    }
+}
+
+/// Reads `GET /v1/models` into [`Report::models`]: ids and aliases.
+///
+/// A server with one model answers for any name that it is asked for; the list says which model that would be.
+pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
+    const EXPECTED: &str = "/v1/models";
+    if !accepted(status, body, "", &[(Signal::Models, EXPECTED)], report) {
+        return;
+    }
+    match model_list::read_either(body) {
+        Ok(models) => report.models = Some(Models::Listed(models)),
+        Err(found) => report.degrade(Signal::Models, EXPECTED, found),
+    }
+}
+
+/// Reads `GET /metrics` into [`Report::running`] and [`Report::waiting`], and of older generations also
+/// [`Report::kv_cache_usage`], whose absence is not degraded.
+///
+/// ```
+/// use paddler_core::source::llamacpp::read_metrics;
+/// use paddler_core::status::{Report, Signal};
+///
+/// let mut report = Report::new();
+/// read_metrics(200, b"llamacpp:requests_processing 4\n", &mut report);
+/// assert_eq!((report.running, report.waiting), (Some(4), None));
+/// assert_eq!(report.degraded[0].signal, Signal::Waiting);
+/// assert_eq!(report.degraded[0].expected, "llamacpp:requests_deferred");
+/// ```
+pub fn read_metrics(status: u16, body: &[u8], report: &mut Report) {
+    let needed = [(Signal::Running, RUNNING), (Signal::Waiting, WAITING)];
+    if !accepted(status, body, "--metrics", &needed, report) {
+        return;
+    }
+    let names = [RUNNING, WAITING, KV_CACHE].map(|name| [Selector::new(name)]);
+    let mut running = Gauge::required(Signal::Running, &names[0]);
+    let mut waiting = Gauge::required(Signal::Waiting, &names[1]);
+    let mut kv_cache = Gauge::optional(Signal::KvCache, &names[2]);
+    let page = Page::walk(body, |sample| {
+        running.offer(sample);
+        waiting.offer(sample);
+        kv_cache.offer(sample);
+    });
+    report.running = running.count(&page, report).or(report.running);
+    report.waiting = waiting.count(&page, report).or(report.waiting);
+    report.kv_cache_usage = kv_cache.share(&page, report).or(report.kv_cache_usage);
+}
+
+/// Reads `GET /lora-adapters`: the names of the adapters that were loaded at the start, each the file name without
+/// its ending, in the order of their ids.
+///
+/// They are not put into the report: requests choose adapters here by id in a field of their own, not by model name,
+/// and the server runs all of them at once. An answer that cannot be read gives no names and is degraded.
+///
+/// ```
+/// use paddler_core::source::llamacpp::read_lora_adapters;
+/// use paddler_core::status::Report;
+///
+/// let body = br#"[{"id":0,"path":"/models/sql.v2.gguf","scale":1.0}]"#;
+/// let names = read_lora_adapters(200, body, &mut Report::new());
+/// assert_eq!(&*names[0], "sql.v2");
+/// ```
+pub fn read_lora_adapters(status: u16, body: &[u8], report: &mut Report) -> Vec<Arc<str>> {
+    #[derive(Deserialize)]
+    struct Loaded {
+        path: String,
+    }
+
+    const EXPECTED: &str = "/lora-adapters";
+    if !accepted(status, body, "", &[(Signal::Adapters, EXPECTED)], report) {
+        return Vec::new();
+    }
+    match json::<Vec<Loaded>>(body) {
+        Ok(loaded) => loaded
+            .iter()
+            .map(|adapter| file_stem(&adapter.path).into())
+            .collect(),
+        Err(found) => {
+            report.degrade(Signal::Adapters, EXPECTED, found);
+            Vec::new()
+        }
+    }
+}
+
+/// The file name without its ending. The path is the server's, so it may be of another system than ours.
+fn file_stem(path: &str) -> &str {
+    let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    match name.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => name,
+    }
+}
+
+/// Whether the answer is a 200. If not, it says into the report what that means for the signals it should have given;
+/// `flag` is what turns the path on where it is off.
+fn accepted(status: u16, body: &[u8], flag: &str, signals: &[(Signal, &str)], report: &mut Report) -> bool {
+    if status == 200 {
+        return true;
+    }
+    if is_loading(status, body) {
+        report.health = Some(Health::Loading);
+        return false;
+    }
+    let found = if status == 501 && !flag.is_empty() {
+        format!("501: not supported, start it with {flag}")
+    } else {
+        refusal(status, body)
+    };
+    for (signal, expected) in signals {
+        report.degrade(*signal, *expected, found.as_str());
+    }
+    false
+}

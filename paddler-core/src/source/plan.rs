@@ -1,0 +1,96 @@
+//! What is an engine asked on each poll?
+
+use crate::upstream::Engine;
+
+/// A path that tells how an engine is. All are asked with `GET`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Endpoint {
+    /// `/health`
+    Health,
+    /// `/metrics`, a Prometheus page.
+    Metrics,
+    /// `/slots` (llama.cpp)
+    Slots,
+    /// `/props` (llama.cpp)
+    Props,
+    /// `/v1/models`
+    Models,
+    /// `/lora-adapters` (llama.cpp)
+    LoraAdapters,
+    /// `/version` (vLLM)
+    Version,
+}
+
+impl Endpoint {
+    /// The path below the upstream's URL.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Health => "/health",
+            Self::Metrics => "/metrics",
+            Self::Slots => "/slots",
+            Self::Props => "/props",
+            Self::Models => "/v1/models",
+            Self::LoraAdapters => "/lora-adapters",
+            Self::Version => "/version",
+        }
+    }
+}
+
+/// What an engine is asked: load on every poll, what seldom changes on every tenth.
+///
+/// What a slow path told has to be kept by whoever polls until it is asked again, since a report is whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Asked on every poll, in this order.
+    pub quick: &'static [Endpoint],
+    /// Asked after these on the first poll and on every [`SLOW_EVERY`](Self::SLOW_EVERY)-th after it, in this order.
+    pub slow: &'static [Endpoint],
+}
+
+impl Plan {
+    /// How many polls there are from one asking of the slow paths to the next.
+    pub const SLOW_EVERY: u64 = 10;
+
+    /// What to ask of this kind of engine. [`Engine::Auto`] is asked what [`identify`](super::identify) wants to know.
+    pub fn of(engine: Engine) -> Self {
+        use Endpoint::{Health, LoraAdapters, Metrics, Models, Props, Slots, Version};
+        match engine {
+            Engine::Auto => Self {
+                quick: &[Health, Props, Metrics, Version, Models],
+                slow: &[],
+            },
+            Engine::Llamacpp => Self {
+                quick: &[Health, Slots, Metrics],
+                slow: &[Props, Models, LoraAdapters],
+            },
+            Engine::Vllm => Self {
+                quick: &[Health, Metrics],
+                slow: &[Models],
+            },
+            Engine::Openai => Self {
+                quick: &[Health],
+                slow: &[Models],
+            },
+        }
+    }
+
+    /// What to ask on the `poll`-th poll, counted from 0.
+    ///
+    /// ```
+    /// use paddler_core::source::{Endpoint, Plan};
+    /// use paddler_core::upstream::Engine;
+    ///
+    /// let plan = Plan::of(Engine::Vllm);
+    /// assert_eq!(plan.asks(0).collect::<Vec<_>>(), [Endpoint::Health, Endpoint::Metrics, Endpoint::Models]);
+    /// assert_eq!(plan.asks(1).collect::<Vec<_>>(), [Endpoint::Health, Endpoint::Metrics]);
+    /// ```
+    pub fn asks(&self, poll: u64) -> impl Iterator<Item = Endpoint> + use<> {
+        let slow: &'static [Endpoint] = if poll.is_multiple_of(Self::SLOW_EVERY) {
+            self.slow
+        } else {
+            &[]
+        };
+        self.quick.iter().chain(slow).copied()
+    }
+}

@@ -1,0 +1,129 @@
+//! Which engine answers there?
+
+use serde_json::Value;
+
+use super::answer::is_loading;
+use super::prometheus::samples;
+use crate::upstream::Engine;
+
+/// What one path answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer<'a> {
+    /// The status.
+    pub status: u16,
+    /// The header `Server`.
+    pub server: Option<&'a str>,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+impl<'a> Answer<'a> {
+    /// An answer without the header `Server`.
+    pub fn new(status: u16, body: &'a [u8]) -> Self {
+        Self {
+            status,
+            server: None,
+            body,
+        }
+    }
+
+    /// Adds the header `Server`.
+    #[must_use]
+    pub fn server(mut self, server: &'a str) -> Self {
+        self.server = Some(server);
+        self
+    }
+
+    /// The body, if this is a 200 with JSON in it.
+    fn json(&self) -> Option<Value> {
+        (self.status == 200)
+            .then(|| serde_json::from_slice(self.body).ok())
+            .flatten()
+    }
+}
+
+/// What an upstream answered on the paths that tell engines apart. `None`: it has not answered there, or was not asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProbeAnswers<'a> {
+    /// `GET /health`
+    pub health: Option<Answer<'a>>,
+    /// `GET /props`
+    pub props: Option<Answer<'a>>,
+    /// `GET /metrics`
+    pub metrics: Option<Answer<'a>>,
+    /// `GET /version`
+    pub version: Option<Answer<'a>>,
+    /// `GET /v1/models`
+    pub models: Option<Answer<'a>>,
+}
+
+/// Says which engine answered like this. `None`: nothing is conclusive, ask again.
+///
+/// - llama.cpp: it names itself in `Server` or as the owner of a model, has slots in its `/props`, or says in its own
+///   way that its model is loading.
+/// - vLLM: it is the owner of a model, or has a version and a metrics page with its own metrics.
+/// - Any other that lists a model as OpenAI does is [`Engine::Openai`].
+///
+/// ```
+/// use paddler_core::source::{Answer, ProbeAnswers, identify};
+/// use paddler_core::upstream::Engine;
+///
+/// let loading = br#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
+/// let answers = ProbeAnswers { health: Some(Answer::new(503, loading)), ..ProbeAnswers::default() };
+/// assert_eq!(identify(&answers), Some(Engine::Llamacpp));
+/// assert_eq!(identify(&ProbeAnswers::default()), None);
+/// ```
+pub fn identify(answers: &ProbeAnswers<'_>) -> Option<Engine> {
+    let models = answers.models.and_then(|answer| answer.json());
+    let owned_by = |owner: &str| models.as_ref().is_some_and(|models| has_owner(models, owner));
+    if owned_by("llamacpp") || is_llamacpp(answers) {
+        Some(Engine::Llamacpp)
+    } else if owned_by("vllm") || is_vllm(answers) {
+        Some(Engine::Vllm)
+    } else if models.as_ref().is_some_and(lists_a_model) {
+        Some(Engine::Openai)
+    } else {
+        None
+    }
+}
+
+fn is_llamacpp(answers: &ProbeAnswers<'_>) -> bool {
+    let all = [
+        answers.health,
+        answers.props,
+        answers.metrics,
+        answers.version,
+        answers.models,
+    ];
+    let says_so = all.into_iter().flatten().any(|answer| {
+        let product = answer.server.and_then(|server| server.split(['/', ' ']).next());
+        product.is_some_and(|product| product.eq_ignore_ascii_case("llama.cpp"))
+            || is_loading(answer.status, answer.body)
+    });
+    let has_slots = |props: Value| props.get("total_slots").is_some_and(Value::is_u64);
+    says_so
+        || answers
+            .props
+            .and_then(|answer| answer.json())
+            .is_some_and(has_slots)
+}
+
+fn is_vllm(answers: &ProbeAnswers<'_>) -> bool {
+    // Others have a version too, and a proxy may pass on the metrics of the engines behind it.
+    let version = answers.version.and_then(|answer| answer.json());
+    let has_version = version.is_some_and(|body| body.get("version").is_some_and(Value::is_string));
+    let page = answers.metrics.filter(|answer| answer.status == 200);
+    has_version && page.is_some_and(|page| samples(page.body).any(|sample| sample.name.starts_with("vllm:")))
+}
+
+fn listed(models: &Value) -> impl Iterator<Item = &Value> {
+    models.get("data").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn has_owner(models: &Value, owner: &str) -> bool {
+    listed(models).any(|model| model.get("owned_by").and_then(Value::as_str) == Some(owner))
+}
+
+fn lists_a_model(models: &Value) -> bool {
+    listed(models).any(|model| model.get("id").is_some_and(Value::is_string))
+}

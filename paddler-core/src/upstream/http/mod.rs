@@ -1,0 +1,217 @@
+//! How is an upstream reached over HTTP/1.1?
+//!
+//! A small pool over hyper's connections. A client library's pool would do the sending, but not tell whether a request
+//! was sent, whether its connection had been used before, or whether a byte came back, and that is what decides whether
+//! a request may be sent again.
+
+mod connection;
+mod pool;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Request, Response, Uri};
+
+use super::transport::{CallError, Connect, Sent, Upstream};
+use super::{Extensions, UpstreamSpec};
+use crate::forward::{Body, BoxError};
+use pool::{Pool, Pooled};
+
+/// How connections to upstreams are made and kept.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HttpOptions {
+    /// The longest that making a connection may take. Default 2 s: a machine on the same network answers in
+    /// milliseconds, and one that does not is better left for another.
+    pub connect_timeout: Duration,
+    /// How long an unused connection is kept. Default 4 s, under the 5 s after which llama.cpp and vLLM close theirs.
+    pub idle_timeout: Duration,
+    /// How long a connection rests after a streamed answer before it is used again. Default 50 ms: llama.cpp closes the
+    /// connection right after a stream, without having said so, and a request sent into that is lost.
+    pub rest_after_stream: Duration,
+    /// The most unused connections kept to one upstream. Default 256.
+    pub max_idle: usize,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(4),
+            rest_after_stream: Duration::from_millis(50),
+            max_idle: 256,
+        }
+    }
+}
+
+/// The key that an upstream wants, as an extension of its spec. It is sent as a bearer token, in place of whatever the
+/// client sent, and never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UpstreamKey(HeaderValue);
+
+impl UpstreamKey {
+    /// A key of visible ASCII characters; `None` for anything else.
+    pub fn new(key: &str) -> Option<Self> {
+        let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
+        value.set_sensitive(true);
+        Some(Self(value))
+    }
+}
+
+impl fmt::Debug for UpstreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UpstreamKey(..)")
+    }
+}
+
+/// Makes an [`HttpUpstream`] of each spec.
+#[derive(Debug, Clone, Default)]
+pub struct HttpConnect {
+    options: HttpOptions,
+}
+
+impl HttpConnect {
+    /// With these options for every upstream.
+    pub fn new(options: HttpOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Connect for HttpConnect {
+    fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
+        Ok(Arc::new(HttpUpstream::new(&spec.url, &spec.extensions, self.options.clone())?))
+    }
+}
+
+/// Why a URL is none of an HTTP upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidUrl {
+    url: String,
+    problem: &'static str,
+}
+
+impl fmt::Display for InvalidUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no URL of an upstream: {}; write it as http://host:port", self.url, self.problem)
+    }
+}
+
+impl std::error::Error for InvalidUrl {}
+
+/// An upstream over HTTP/1.1.
+pub struct HttpUpstream {
+    authority: Authority,
+    host: HeaderValue,
+    key: Option<UpstreamKey>,
+    pool: Arc<Pool>,
+}
+
+impl HttpUpstream {
+    /// The upstream at this URL. An [`UpstreamKey`] among the extensions is sent with each request.
+    ///
+    /// # Errors
+    /// [`InvalidUrl`], for anything but `http://host[:port]`.
+    pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
+        let authority = authority(url).map_err(|problem| InvalidUrl { url: url.into(), problem })?;
+        let host = HeaderValue::from_str(authority.as_str())
+            .map_err(|_| InvalidUrl { url: url.into(), problem: "the host has characters that no host has" })?;
+        let key = extensions.get::<UpstreamKey>().cloned();
+        Ok(Self { authority, host, key, pool: Arc::new(Pool::new(options)) })
+    }
+
+    /// Sends over one connection, used before or new. Hands the request back where it is known not to have been sent.
+    async fn send(&self, mut pooled: Pooled, request: Request<Body>) -> Result<Response<Body>, Failed> {
+        let reused = pooled.reused();
+        let before = pooled.bytes_read();
+        match pooled.sender().try_send_request(request).await {
+            Ok(response) => Ok(response.map(|body| Body::new(pooled.hold(body)))),
+            Err(mut error) => match error.take_message() {
+                Some(request) => Err(Failed::NotSent(Box::new(request), error.into_error().into())),
+                None => {
+                    let silent = pooled.bytes_read() == before;
+                    let sent = if reused && silent { Sent::Reused } else { Sent::Yes };
+                    Err(Failed::Sent(CallError::new(sent, error.into_error())))
+                }
+            },
+        }
+    }
+}
+
+enum Failed {
+    NotSent(Box<Request<Body>>, BoxError),
+    Sent(CallError),
+}
+
+#[async_trait]
+impl Upstream for HttpUpstream {
+    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        if let Some(key) = &self.key {
+            headers.insert(AUTHORIZATION, key.0.clone());
+        }
+        // A kept connection may be found closed; then the request was not sent, and another one is tried.
+        while let Some(pooled) = self.pool.take() {
+            match self.send(pooled, request).await {
+                Ok(response) => return Ok(response),
+                Err(Failed::NotSent(back, _)) => request = *back,
+                Err(Failed::Sent(error)) => return Err(error.into()),
+            }
+        }
+        let fresh = Pool::connect(&self.pool, &self.authority).await.map_err(|error| CallError::new(Sent::No, error))?;
+        match self.send(fresh, request).await {
+            Ok(response) => Ok(response),
+            Err(Failed::NotSent(_, error)) => Err(CallError::new(Sent::No, error).into()),
+            Err(Failed::Sent(error)) => Err(error.into()),
+        }
+    }
+}
+
+impl fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpUpstream").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+fn authority(url: &str) -> Result<Authority, &'static str> {
+    let uri: Uri = url.parse().map_err(|_| "it cannot be read")?;
+    match uri.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => {}
+        Some(_) => return Err("only http is spoken to upstreams"),
+        None => return Err("it does not begin with http://"),
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err("it has a path");
+    }
+    let authority = uri.into_parts().authority.ok_or("it has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("it has a user name");
+    }
+    Ok(authority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_scheme_host_and_port() {
+        for good in ["http://127.0.0.1:8080", "http://gpu-1", "http://[::1]:1/", "http://a.b:80"] {
+            assert!(authority(good).is_ok(), "{good}");
+        }
+        for bad in ["", "gpu-1", "gpu-1:80", "https://a", "http://", "http://a/v1", "http://a?b", "http://u:p@a", "ftp://a"] {
+            assert!(authority(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let key = UpstreamKey::new("sk-secret").unwrap();
+        assert!(!format!("{key:?}").contains("secret"));
+        assert!(UpstreamKey::new("line\nbreak").is_none());
+    }
+}

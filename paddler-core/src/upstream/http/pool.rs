@@ -1,0 +1,163 @@
+//! Which connections to an upstream are open and free?
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use super::HttpOptions;
+use super::connection::Metered;
+use crate::forward::{Body, BoxError};
+
+/// The most that is read ahead of what the client takes, per stream.
+const READ_BUFFER: usize = 256 * 1024;
+
+/// Free connections, the last used on top: it is the likeliest to be open still.
+#[derive(Debug)]
+pub(super) struct Pool {
+    options: HttpOptions,
+    free: Mutex<Vec<Free>>,
+}
+
+#[derive(Debug)]
+struct Free {
+    connection: Connection,
+    since: Instant,
+    rests_until: Instant,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Body>,
+    read: Arc<AtomicU64>,
+}
+
+/// A connection that is in use for one request.
+#[derive(Debug)]
+pub(super) struct Pooled {
+    pool: Arc<Pool>,
+    connection: Connection,
+    reused: bool,
+}
+
+impl Pool {
+    pub(super) fn new(options: HttpOptions) -> Self {
+        Self { options, free: Mutex::new(Vec::new()) }
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Free>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A free connection that is open as far as is known.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Pooled> {
+        let now = Instant::now();
+        let mut free = self.free();
+        free.retain(|one| !one.connection.sender.is_closed() && now < one.since + self.options.idle_timeout);
+        let ready = |one: &Free| one.rests_until <= now && one.connection.sender.is_ready();
+        let position = free.iter().rposition(ready)?;
+        let connection = free.remove(position).connection;
+        Some(Pooled { pool: self.clone(), connection, reused: true })
+    }
+
+    pub(super) async fn connect(pool: &Arc<Self>, authority: &Authority) -> Result<Pooled, BoxError> {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let address = (host, authority.port_u16().unwrap_or(80));
+        let limit = pool.options.connect_timeout;
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {authority} within {limit:?}"));
+        let stream = timeout(limit, TcpStream::connect(address)).await.map_err(late)??;
+        stream.set_nodelay(true)?;
+        let read = Arc::new(AtomicU64::new(0));
+        let io = TokioIo::new(Metered::new(stream, read.clone()));
+        let (sender, driver) = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(io).await?;
+        tokio::spawn(async move {
+            // Whoever uses the connection is told by the sender.
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "a connection to an upstream has ended");
+            }
+        });
+        Ok(Pooled { pool: pool.clone(), connection: Connection { sender, read }, reused: false })
+    }
+
+    fn put(&self, connection: Connection, streamed: bool) {
+        let now = Instant::now();
+        let rests_until = if streamed { now + self.options.rest_after_stream } else { now };
+        let mut free = self.free();
+        if free.len() < self.options.max_idle && !connection.sender.is_closed() {
+            free.push(Free { connection, since: now, rests_until });
+        }
+    }
+}
+
+impl Pooled {
+    pub(super) fn reused(&self) -> bool {
+        self.reused
+    }
+
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.connection.read.load(Relaxed)
+    }
+
+    pub(super) fn sender(&mut self) -> &mut SendRequest<Body> {
+        &mut self.connection.sender
+    }
+
+    /// The connection is free again when this body has come to its end. Dropped before, it is closed.
+    pub(super) fn hold(self, body: Incoming) -> Held {
+        let streamed = body.size_hint().exact().is_none();
+        let mut held = Held { body, streamed, pooled: Some(self) };
+        if held.body.is_end_stream() {
+            held.release();
+        }
+        held
+    }
+}
+
+/// The body of a response, with the connection that it comes over.
+#[derive(Debug)]
+pub(super) struct Held {
+    body: Incoming,
+    streamed: bool,
+    pooled: Option<Pooled>,
+}
+
+impl Held {
+    fn release(&mut self) {
+        if let Some(Pooled { pool, connection, .. }) = self.pooled.take() {
+            pool.put(connection, self.streamed);
+        }
+    }
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            None => self.release(),
+            Some(Ok(_)) if self.body.is_end_stream() => self.release(),
+            _ => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,87 @@
+//! How does a request get to an upstream?
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{Request, Response};
+
+use super::UpstreamSpec;
+use crate::forward::{Body, BoxError};
+
+/// Somewhere a request can be sent: an engine, another balancer, a third-party API.
+///
+/// Who it is, which models it serves and how much it may be given is data, in [`UpstreamSpec`]. The request's URI has
+/// path and query only.
+#[async_trait]
+pub trait Upstream: fmt::Debug + Send + Sync + 'static {
+    /// Sends the request; answers when the head of the response is here. Dropping the future, or the response's body
+    /// before its end, must end the request at the upstream.
+    ///
+    /// # Errors
+    /// Best a [`CallError`], which says how far the request had come; any other error counts as
+    /// [`Sent::Yes`](Sent::Yes).
+    async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError>;
+}
+
+/// Turns a spec into an upstream. Called when an upstream joins, and again when its spec changes.
+pub trait Connect: fmt::Debug + Send + Sync + 'static {
+    /// Makes the upstream; connections are for later.
+    ///
+    /// # Errors
+    /// When the spec cannot be one, such as for a URL that is none.
+    fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError>;
+}
+
+/// How far a failed request had come: what decides whether it may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Sent {
+    /// Not at all: sending it again, elsewhere, is always safe.
+    No,
+    /// Perhaps, and no byte came back. The connection had been used before, so most likely the upstream had closed it
+    /// and never saw the request.
+    Reused,
+    /// It was, and no byte came back: the upstream may have worked on it.
+    Yes,
+}
+
+/// A request that got no response.
+#[derive(Debug)]
+pub struct CallError {
+    sent: Sent,
+    source: BoxError,
+}
+
+impl CallError {
+    /// The request had come so far when this happened.
+    pub fn new(sent: Sent, source: impl Into<BoxError>) -> Self {
+        Self { sent, source: source.into() }
+    }
+
+    /// How far it had come.
+    pub fn sent(&self) -> Sent {
+        self.sent
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.sent {
+            Sent::No => "the request could not be sent",
+            Sent::Reused => "the upstream closed a connection that had been used before",
+            Sent::Yes => "the upstream broke off before it answered",
+        })
+    }
+}
+
+impl Error for CallError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// The transport of an upstream that is in force, as it rides on the spec's extensions.
+#[derive(Debug, Clone)]
+pub struct Transport(pub Arc<dyn Upstream>);

@@ -1,0 +1,460 @@
+//! Do we decide as the vectors say?
+//!
+//! The vectors, what their names mean and where we mean something else: `tests/data/vectors/README.md`. Another file of
+//! the same shape can be named in the environment variable `PADDLER_VECTORS`. With `--nocapture` each family's counts
+//! are printed.
+
+mod pool;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use paddler_core::Moment;
+use paddler_core::request::Facts;
+use paddler_core::schedule::filters::{
+    Bound, all_of, kv_cache, least_kv_cache, least_queue, lora_active, lora_low_cost, lora_room, queue_depth,
+};
+use paddler_core::schedule::{
+    CandidateSet, Class, Filter, FilterError, Lack, Node, Outcome, PickCx, Reads, Reason, Signals, Tree,
+    filter_fn, trees,
+};
+use paddler_core::source::prometheus::{self, Selector};
+use paddler_core::source::vllm::{VllmNames, read_metrics};
+use paddler_core::status::{Adapters, Failure, FailureKind, Report, StatusEvent};
+use paddler_core::upstream::UpstreamSpec;
+use pool::{Pool, Told};
+use serde_json::{Value, json};
+
+/// Families of which nothing is built.
+const FAMILIES_NOT_BUILT: [&str; 9] = [
+    "admission",
+    "ext_proc",
+    "flow_order",
+    "picker",
+    "prefix_cache",
+    "probabilistic",
+    "saturation",
+    "scorer",
+    "traffic_split",
+];
+
+/// Trees and filters that are not built.
+const NAMES_NOT_BUILT: [&str; 11] = [
+    "context_length_aware_filter",
+    "decode_filter",
+    "encode_filter",
+    "lora_soft_affinity",
+    "prefill_filter",
+    "prefix_cache_affinity_filter",
+    "saturation_gate_then_tree_v04",
+    "slo_headroom_tier_filter",
+    "soft_tree_v03",
+    "tree_645",
+    "tree_v04",
+];
+
+/// Text of engines that are not read.
+const ENGINES_NOT_BUILT: [&str; 2] = ["sglang", "triton-tensorrt-llm"];
+
+/// Vectors of which we mean something else, and what.
+const DEVIATIONS: [(&str, fn(&Value)); 2] = [
+    (
+        "metrics.seed.one-missing-discards-all",
+        a_missing_signal_is_unknown_and_the_rest_counts,
+    ),
+    (
+        "provider.fetch-error-keeps-defaults",
+        who_could_not_be_asked_is_unknown,
+    ),
+];
+
+enum Verdict {
+    Passed,
+    Skipped,
+}
+
+#[derive(Default)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+#[test]
+fn the_vectors_hold() {
+    let ours = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/vectors/scheduling.json");
+    let path = std::env::var_os("PADDLER_VECTORS").map_or(ours, PathBuf::from);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let mut families: BTreeMap<String, Counts> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for vector in file["vectors"].as_array().expect("a list of vectors") {
+        let counts = families.entry(text_of(vector, "family").into()).or_default();
+        // One vector that panics must not hide the others.
+        match std::panic::catch_unwind(|| judge(vector)) {
+            Ok(Ok(Verdict::Passed)) => counts.passed += 1,
+            Ok(Ok(Verdict::Skipped)) => counts.skipped += 1,
+            Ok(Err(fault)) => {
+                counts.failed += 1;
+                faults.push(format!("{}: {fault}", vector["id"]));
+            }
+            Err(_) => {
+                counts.failed += 1;
+                faults.push(format!("{}: panicked", vector["id"]));
+            }
+        }
+    }
+    for (family, counts) in &families {
+        let Counts {
+            passed,
+            failed,
+            skipped,
+        } = counts;
+        println!("family {family} passed {passed} failed {failed} skipped {skipped}");
+    }
+    assert!(!families.is_empty(), "no vectors in {}", path.display());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn judge(vector: &Value) -> Result<Verdict, String> {
+    let (id, family, name) = (
+        text_of(vector, "id"),
+        text_of(vector, "family"),
+        text_of(vector, "filter"),
+    );
+    if let Some((_, ours)) = DEVIATIONS.iter().find(|(deviant, _)| *deviant == id) {
+        ours(vector);
+        return Ok(Verdict::Skipped);
+    }
+    match family {
+        _ if FAMILIES_NOT_BUILT.contains(&family) => Ok(Verdict::Skipped),
+        "decision_tree" | "filter" | "ext_proc_schedule" => {
+            if NAMES_NOT_BUILT.contains(&name) {
+                return Ok(Verdict::Skipped);
+            }
+            schedule(vector, tree_of(name, &vector["params"])?)
+        }
+        "metrics_parse" => metrics(vector),
+        unknown => Err(format!("unknown family {unknown:?}")),
+    }
+}
+
+fn text_of<'v>(vector: &'v Value, field: &str) -> &'v str {
+    vector[field].as_str().unwrap_or_default()
+}
+
+/// The tree that a vector names; a filter is the tree of requiring it.
+fn tree_of(name: &str, params: &Value) -> Result<Tree, String> {
+    let number = |field: &str, default: f64| params[field].as_f64().unwrap_or(default);
+    let count = |field: &str, default: u32| number(field, f64::from(default)) as u32;
+    let require =
+        |filter: Arc<dyn Filter>| pool::tree(Signals::Reported, [Node::require(filter), Node::random()]);
+    Ok(match name {
+        "seed_tree" => {
+            let mut thresholds = trees::SeedThresholds::default();
+            thresholds.low_queue = count("queueing_threshold_lora", thresholds.low_queue);
+            thresholds.shed_queue = count("queue_threshold_critical", thresholds.shed_queue);
+            thresholds.shed_kv_cache = number("kv_cache_threshold", thresholds.shed_kv_cache);
+            trees::seed_with(thresholds)
+        }
+        "always_failing_node" => require(Arc::new(AlwaysFails)),
+        "least_queuing" => require(Arc::new(least_queue())),
+        "least_kv_cache" => require(Arc::new(least_kv_cache())),
+        "low_queueing_strict" => require(Arc::new(queue_depth(Bound::Below(number("threshold", 50.0))))),
+        "low_queueing_inclusive" => require(Arc::new(queue_depth(Bound::AtMost(number("threshold", 128.0))))),
+        "lora_affinity" => require(Arc::new(lora_active())),
+        "can_accept_new_lora" => require(Arc::new(lora_room())),
+        "low_lora_cost" => require(Arc::new(lora_low_cost())),
+        "has_capacity" => {
+            let filters: [Arc<dyn Filter>; 2] = [
+                Arc::new(queue_depth(Bound::AtMost(number("queue_threshold", 5.0)))),
+                Arc::new(kv_cache(Bound::AtMost(number("kv_threshold", 0.8)))),
+            ];
+            require(Arc::new(all_of(filters)))
+        }
+        "critical_request" => require(Arc::new(filter_fn("critical", |cx, _| cx.facts.critical()))),
+        unknown => return Err(format!("unknown tree or filter {unknown:?}")),
+    })
+}
+
+/// Cannot judge, whatever it is given: not even nobody.
+#[derive(Debug)]
+struct AlwaysFails;
+
+impl Filter for AlwaysFails {
+    fn narrow(&self, _cx: &PickCx<'_>, _set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        Err(FilterError::new("it always fails"))
+    }
+
+    fn lack(&self, _cx: &PickCx<'_>) -> Lack {
+        Lack::new(Class::Later, Reason::Filtered)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::NONE
+    }
+}
+
+fn schedule(vector: &Value, tree: Tree) -> Result<Verdict, String> {
+    let none = Vec::new();
+    let pods = vector["pods"].as_array().unwrap_or(&none);
+    let counts_waiting = vector["params"]["count_waiting"].as_bool().unwrap_or(false);
+    let mut pool = Pool::new(tree);
+    for pod in pods {
+        let name = text_of(pod, "name");
+        pool = pool
+            .with(pool::spec(name))
+            .says(name, report_of(pod, counts_waiting));
+    }
+    let request = &vector["request"];
+    let model = request["target_model"].as_str().or(request["model"].as_str());
+    let standard = if request["critical"].as_bool().unwrap_or(true) {
+        0
+    } else {
+        -1
+    };
+    let priority = request["priority"].as_i64().unwrap_or(standard);
+    let mut facts = Facts::new().priority(priority as i32);
+    facts.model = model;
+    let told = pool.ask_for(&facts);
+    compare(&vector["expect"], &told)?;
+    // Theirs takes who was never scraped for idle: we do so too, when told zeros, and that is no agreement.
+    let never_scraped = pods
+        .iter()
+        .any(|pod| pod.get("metrics").is_some_and(Value::is_null));
+    Ok(if never_scraped {
+        Verdict::Skipped
+    } else {
+        Verdict::Passed
+    })
+}
+
+/// What the pod said; one that was never scraped says zeros.
+fn report_of(pod: &Value, counts_waiting: bool) -> Report {
+    let names = |field: &str| -> Vec<Arc<str>> {
+        let names = pod[field].as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).map(Arc::from).collect()
+    };
+    let count = |field: &str| pod[field].as_u64().unwrap_or(0) as u32;
+    pool::report(|report| {
+        report.waiting = Some(count("waiting_queue"));
+        report.running = pod["running"].as_u64().map(|running| running as u32);
+        report.kv_cache_usage = Some(pod["kv_cache_usage"].as_f64().unwrap_or(0.0));
+        report.adapters = Some(Adapters {
+            max: Some(count("max_active_models")),
+            running: names("active_models"),
+            waiting: if counts_waiting {
+                names("waiting_models")
+            } else {
+                Vec::new()
+            },
+        });
+    })
+}
+
+fn compare(expect: &Value, told: &Told) -> Result<(), String> {
+    let pods = expect["pods"].as_array().ok_or("the vector expects no pods")?;
+    let expected: BTreeSet<_> = pods.iter().filter_map(Value::as_str).collect();
+    let survivors: BTreeSet<_> = told.survivors.iter().map(String::as_str).collect();
+    check("survivors", &survivors, &expected)?;
+    let chosen = told.picked.first().map(String::as_str);
+    if chosen.is_some_and(|chosen| !expected.contains(chosen)) {
+        return Err(format!("{chosen:?} is none of the survivors"));
+    }
+    match (expect["error"].as_str(), &told.outcome) {
+        (None, outcome) => check("picked", &outcome.picked().is_some(), &!expected.is_empty()),
+        (Some("resource_exhausted"), Outcome::Refuse(ending)) => check("class", &ending.class, &Class::Shed),
+        (Some("filter_error"), Outcome::Refuse(ending)) => {
+            check("reason", &ending.reason, &Reason::FilterFailed)?;
+            check("node", &told.why.steps[0].node, &ending.node)?;
+            let error = ending.error.as_ref().map(ToString::to_string);
+            check("error", &error.as_deref(), &Some("it always fails"))
+        }
+        (error, outcome) => Err(format!("expected {error:?}, got {outcome:?}")),
+    }
+}
+
+fn check<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, expected: &T) -> Result<(), String> {
+    if got == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: expected {expected:?}, got {got:?}"))
+    }
+}
+
+fn metrics(vector: &Value) -> Result<Verdict, String> {
+    let (params, expect) = (&vector["params"], &vector["expect"]);
+    match text_of(vector, "filter") {
+        "labels_match" => {
+            let found = selector_of(&params["spec_labels"]).matches(
+                &prometheus::samples(series_of(&params["series_labels"]).as_bytes())
+                    .next()
+                    .ok_or("no sample")?,
+            );
+            check("match", &Some(found), &expect["match"].as_bool())?;
+        }
+        // Which engine's names are looked for is for the spec of the upstream to say.
+        "prometheus_text" if expect.get("by_engine_label").is_some() => return Ok(Verdict::Skipped),
+        "prometheus_text" if ENGINES_NOT_BUILT.contains(&text_of(params, "engine")) => {
+            return Ok(Verdict::Skipped);
+        }
+        "prometheus_text" if params.get("engine").is_some() => {
+            return Err(format!("unknown engine {}", params["engine"]));
+        }
+        "prometheus_text" if params.get("spec").is_some() => {
+            let selector: Selector = text_of(params, "spec").parse().map_err(|_| "no selector")?;
+            let found = prometheus::select(text_of(params, "text").as_bytes(), &selector);
+            check(
+                "value",
+                &found.as_ref().ok().map(|sample| sample.value),
+                &expect["value"].as_f64(),
+            )?;
+            check(
+                "error",
+                &found.is_err(),
+                &expect["error"].as_bool().unwrap_or(false),
+            )?;
+        }
+        "prometheus_text" => page(params, expect)?,
+        unknown => return Err(format!("unknown subject {unknown:?}")),
+    }
+    Ok(Verdict::Passed)
+}
+
+fn selector_of(labels: &Value) -> Selector {
+    let pairs = labels.as_object().into_iter().flatten();
+    pairs.fold(Selector::new("m"), |selector, (name, value)| {
+        selector.label(name, value.as_str().unwrap())
+    })
+}
+
+fn series_of(labels: &Value) -> String {
+    let pairs = labels.as_object().into_iter().flatten();
+    let labels: Vec<_> = pairs.map(|(name, value)| format!("{name}={value}")).collect();
+    format!("m{{{}}} 1\n", labels.join(","))
+}
+
+/// A page of vLLM, under its own names or under those of `mapping`.
+fn page(params: &Value, expect: &Value) -> Result<(), String> {
+    let mut names = VllmNames::default();
+    if let Some(mapping) = params.get("mapping") {
+        let named = |what: &str| mapping[what].as_str().map(Selector::new).into_iter().collect();
+        names = VllmNames {
+            waiting: named("queue"),
+            kv: named("kv"),
+            lora: named("lora"),
+            lora_expected: true,
+            ..VllmNames::none()
+        };
+    }
+    let mut report = Report::new();
+    read_metrics(200, text_of(params, "text").as_bytes(), &names, &mut report);
+    let adapters = report.adapters.clone().unwrap_or_default();
+    let active: BTreeSet<_> = adapters
+        .running
+        .iter()
+        .chain(&adapters.waiting)
+        .map(|name| &**name)
+        .collect();
+    // Theirs has zero for unknown; that ours says unknown is seen below.
+    let zero = |field: &str, got: Option<f64>| match expect.get(field) {
+        Some(value) => check(field, &Some(got.unwrap_or(0.0)), &value.as_f64()),
+        None => Ok(()),
+    };
+    zero("running", report.running.map(f64::from))?;
+    zero("waiting_queue", report.waiting.map(f64::from))?;
+    zero("kv_cache_usage", report.kv_cache_usage)?;
+    zero("max_active_models", adapters.max.map(f64::from))?;
+    if let Some(expected) = expect["active_models"].as_array() {
+        check(
+            "active_models",
+            &active,
+            &expected.iter().filter_map(Value::as_str).collect(),
+        )?;
+    }
+    if let Some(errors) = expect["errors"].as_u64() {
+        check("errors", &(report.degraded.len() as u64), &errors)?;
+    }
+    check(
+        "error",
+        &report.degraded.is_empty(),
+        &!(expect["error"] == true || expect["errors"].as_u64() > Some(0)),
+    )?;
+    if expect["unchanged"] == true {
+        let known = (
+            report.running,
+            report.waiting,
+            report.kv_cache_usage,
+            report.adapters,
+        );
+        check("unchanged", &known, &(None, None, None, None))?;
+    }
+    Ok(())
+}
+
+fn a_missing_signal_is_unknown_and_the_rest_counts(vector: &Value) {
+    let names = VllmNames {
+        lora_expected: true,
+        ..VllmNames::default()
+    };
+    let mut report = Report::new();
+    read_metrics(
+        200,
+        text_of(&vector["params"], "text").as_bytes(),
+        &names,
+        &mut report,
+    );
+    assert_eq!(
+        (report.running, report.waiting, report.kv_cache_usage),
+        (Some(1), Some(9), Some(0.7))
+    );
+    assert_eq!(report.adapters, None);
+    assert_eq!(report.degraded.len(), 1);
+}
+
+fn who_could_not_be_asked_is_unknown(_vector: &Value) {
+    let mut pool = Pool::of(trees::seed(), &["a"]);
+    let failed = StatusEvent::Failed {
+        id: UpstreamSpec::new("a", "").unwrap().id,
+        failure: Failure::new(FailureKind::Timeout, "the first scrape failed"),
+    };
+    pool.board.apply(failed, Moment::ZERO);
+    let snapshot = pool.publish();
+    assert_eq!(snapshot.len(), 1, "it is still there");
+    assert!(snapshot.find("a").is_some_and(|entry| entry.report().is_none()));
+}
+
+#[test]
+fn an_unknown_name_is_a_fault() {
+    let unknown = [
+        json!({"id": "x", "family": "no_such_family", "filter": "seed_tree"}),
+        json!({"id": "x", "family": "filter", "filter": "no_such_filter", "expect": {"pods": []}}),
+        json!({"id": "x", "family": "decision_tree", "filter": "no_such_tree", "expect": {"pods": []}}),
+        json!({"id": "x", "family": "metrics_parse", "filter": "no_such_text", "expect": {}}),
+    ];
+    for vector in &unknown {
+        assert!(judge(vector).is_err(), "{vector}");
+    }
+}
+
+#[test]
+fn who_was_never_scraped_is_not_idle() {
+    let mut pool = Pool::reporting(
+        trees::seed(),
+        [(
+            "old",
+            report_of(
+                &json!({"waiting_queue": 2, "kv_cache_usage": 0.3, "max_active_models": 4}),
+                false,
+            ),
+        )],
+    );
+    pool = pool.with(pool::spec("new"));
+    let told = pool.ask_for(&Facts::new().model("m"));
+    assert_eq!(
+        told.survivors,
+        ["old"],
+        "whether `new` has room for the adapter is not known"
+    );
+}
