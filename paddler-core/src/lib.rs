@@ -1,4 +1,121 @@
-//! Paddler routes each LLM request to the upstream that will answer it soonest, and can say why.
+//! Paddler sends each LLM request to the upstream that will answer it soonest, and can say why.
+//!
+//! ```text
+//! statuses:  engine -> StatusSource -> StatusBoard (one writer) -> Snapshot, published
+//!                                                                      |
+//! requests:  bytes -> Facts -> candidates -> tree of Filters -> pick -> Lease -> forward -> answer (holds the lease)
+//! ```
+//!
+//! Two flows, and they meet once: at the pick. A pick is a function of a [`Snapshot`](status::Snapshot), our own counters
+//! as read once, the [`Facts`](request::Facts) of the request, the time and a seed. It does no I/O, takes no lock and
+//! allocates nothing. Everything slow is a source of statuses.
+//!
+//! # The map
+//!
+//! | module | the question it answers |
+//! |---|---|
+//! | [`request`] | What is asked? |
+//! | [`upstream`] | Where can a request go, and what is open there? |
+//! | [`source`] | How does each engine say how it is? |
+//! | [`status`] | How are the upstreams? |
+//! | [`schedule`] | Who gets the request? |
+//! | [`queue`] | Who waits, and who is next? |
+//! | [`config`] | What did the user write, and what does it come to? |
+//! | `forward` | How does a request get there and its answer back? (feature `proxy`) |
+//! | `observe` | What can be seen from outside? (feature `proxy`) |
+//!
+//! # Features
+//!
+//! | feature | adds | by default |
+//! |---|---|---|
+//! | (none) | the decision core: no runtime, no HTTP | |
+//! | `proxy` | forwarding over HTTP/1.1, polling of engines, the router | yes |
+//! | `keys` | API keys of clients, held as hashes | |
+//! | `yaml` | config and trees written as YAML | |
+//!
+//! # Only decide
+//!
+//! Who forwards requests himself feeds a board and asks for a lease:
+//!
+//! ```
+//! use paddler_core::Moment;
+//! use paddler_core::request::Facts;
+//! use paddler_core::schedule::{Ask, Scratch, trees};
+//! use paddler_core::status::{Report, StatusBoard, StatusEvent};
+//! use paddler_core::upstream::{Models, ModelEntry, UpstreamSpec};
+//!
+//! let now = Moment::ZERO;
+//! let mut board = StatusBoard::new(trees::gateway());
+//! for (id, model) in [("a", "llama"), ("b", "qwen")] {
+//!     let spec = UpstreamSpec::new(id, "http://127.0.0.1:8080")?.models(Models::Listed(vec![ModelEntry::new(model)]));
+//!     board.apply(StatusEvent::Upsert(spec), now);
+//! }
+//! let snapshot = board.publish(now);
+//!
+//! let facts = Facts::new().model("qwen");
+//! let mut lease = snapshot.reserve(&Ask::new(&facts, now, 42), &mut Scratch::default(), &mut ()).unwrap();
+//! assert_eq!(lease.upstream().as_str(), "b");
+//! lease.sent();
+//! // ... forward the request; when the answer has come to its end:
+//! lease.complete();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A filter of one's own
+//!
+//! ```
+//! use paddler_core::Moment;
+//! use paddler_core::request::Facts;
+//! use paddler_core::schedule::{Ask, Explanation, Node, Scratch, Signals, Tree, filter_fn};
+//! use paddler_core::status::{StatusBoard, StatusEvent};
+//! use paddler_core::upstream::UpstreamSpec;
+//!
+//! let green = filter_fn("green", |cx, upstream| cx.spec(upstream).labels.get("power").is_some_and(|p| p == "solar"));
+//! let tree = Tree::new(Signals::Corrected, Node::list([Node::prefer(green), Node::random()]))?;
+//! let mut board = StatusBoard::new(tree);
+//! for (id, power) in [("a", "coal"), ("b", "solar")] {
+//!     let spec = UpstreamSpec::new(id, "http://127.0.0.1:8080")?.label("power", power);
+//!     board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+//! }
+//! let snapshot = board.publish(Moment::ZERO);
+//!
+//! // The same walk, with somebody looking on, says why.
+//! let mut why = Explanation::default();
+//! let facts = Facts::new();
+//! let outcome = snapshot.pick(&Ask::new(&facts, Moment::ZERO, 7), &mut Scratch::default(), &mut why);
+//! assert_eq!(snapshot.ids(&outcome)[0].as_str(), "b");
+//! assert_eq!(why.steps[0].removed[0].0.as_str(), "a");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+#![cfg_attr(
+    feature = "proxy",
+    doc = r#"# Forward, too
+
+A [`Router`](forward::Router) is a service for hyper, tower and axum:
+
+```
+use std::sync::Arc;
+use paddler_core::Clock;
+use paddler_core::forward::{Body, Router, RouterOptions};
+use paddler_core::schedule::trees;
+use paddler_core::status::{FixedList, StatusBoard, StatusLoop};
+use paddler_core::upstream::{UpstreamSpec, http::HttpConnect};
+
+# #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+let clock = Clock::new();
+let upstreams = FixedList::new([UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?]);
+let (board, connect) = (StatusBoard::new(trees::gateway()), Arc::new(HttpConnect::default()));
+let statuses = StatusLoop::start(board, vec![Box::new(upstreams)], connect, None, clock);
+let router = Router::new(statuses.published(), clock, RouterOptions::default());
+
+let request = http::Request::post("/v1/chat/completions").body(Body::from("{\"model\": 7}".to_owned()))?;
+let response = router.handle(request).await;
+assert_eq!(response.status(), 400, "a model is named by a string");
+# Ok(()) }
+```
+"#
+)]
 
 #[cfg(feature = "proxy")]
 mod clock;
@@ -18,3 +135,8 @@ pub mod upstream;
 #[cfg(feature = "proxy")]
 pub use clock::Clock;
 pub use moment::Moment;
+
+/// The README's example, so that it is compiled and run with the tests.
+#[cfg(all(doctest, feature = "proxy"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -111,7 +111,9 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub(super) fn push(&mut self, fault: Fault) {
+    pub(super) fn push(&mut self, mut fault: Fault) {
+        fault.problem = flat(&fault.problem);
+        fault.mend = fault.mend.as_deref().map(flat);
         if self.faults.len() < ConfigFaults::MOST {
             self.faults.push(fault);
         } else {
@@ -133,9 +135,8 @@ impl Faults {
         mend: Option<String>,
     ) {
         if self.faults.len() < ConfigFaults::MOST {
-            let mut fault = Fault::new(path.to_string(), place, problem);
-            fault.mend = mend;
-            self.faults.push(fault);
+            let fault = Fault::new(path.to_string(), place, problem);
+            self.push(Fault { mend, ..fault });
         } else {
             self.more += 1;
         }
@@ -161,4 +162,9 @@ impl Faults {
             }
         }
     }
+}
+
+/// On one line: what is quoted of the text, or said by a host, must not break it.
+fn flat(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }

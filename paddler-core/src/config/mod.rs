@@ -15,6 +15,8 @@ mod fault;
 mod read;
 mod registry;
 mod router;
+#[cfg(feature = "proxy")]
+mod serve;
 mod suggest;
 pub mod tree;
 mod units;

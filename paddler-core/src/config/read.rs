@@ -157,10 +157,13 @@ impl<'v> At<'v> {
         if range.contains(&number) {
             return Some(number);
         }
+        let shown = self.value.what();
+        // Beyond this, the limit is only that of the type.
+        let bounded = |limit: f64| limit.abs() < f64::from(f32::MAX);
         let problem = match (*range.start(), *range.end()) {
-            (f64::MIN, f64::MAX) => format!("{number} is not a finite number"),
-            (least, f64::MAX | f64::INFINITY) => format!("{number} is out of range: at least {least}"),
-            (least, most) => format!("{number} is out of range: {least} to {most}"),
+            (least, _) if !bounded(least) => format!("{shown} is not a finite number"),
+            (least, most) if !bounded(most) => format!("{shown} is out of range: at least {least}"),
+            (least, most) => format!("{shown} is out of range: {least} to {most}"),
         };
         self.fault(faults, problem);
         None
@@ -175,8 +178,8 @@ impl<'v> At<'v> {
         let duration = self.parsed(faults, parsed)?;
         if !range.contains(&duration) {
             let (least, most) = range.into_inner();
-            let problem = format!("{duration:?} is out of range: {least:?} to {most:?}");
-            self.fault(faults, problem);
+            let [duration, least, most] = [duration, least, most].map(units::show_duration);
+            self.fault(faults, format!("{duration} is out of range: {least} to {most}"));
             return None;
         }
         Some(duration)
@@ -191,8 +194,8 @@ impl<'v> At<'v> {
         let bytes = self.parsed(faults, parsed)?;
         if !range.contains(&bytes) {
             let (least, most) = range.into_inner();
-            let problem = format!("{bytes} bytes are out of range: {least} to {most}");
-            self.fault(faults, problem);
+            let [bytes, least, most] = [bytes, least, most].map(units::show_bytes);
+            self.fault(faults, format!("{bytes} is out of range: {least} to {most}"));
             return None;
         }
         Some(bytes)
@@ -319,13 +322,8 @@ impl<'v> Fields<'v> {
     /// Every key that is left is one that nobody knows.
     pub(super) fn end(self, faults: &mut Faults) {
         for (key, at) in &self.pairs {
-            let problem = format!("{} is not a key here", quoted(&key.text));
-            faults.add(
-                &at.path,
-                key.place,
-                problem,
-                suggest::mend(&key.text, &self.known),
-            );
+            let mend = suggest::mend(&key.text, &self.known);
+            faults.add(&at.path, key.place, "unknown key", mend);
         }
     }
 }

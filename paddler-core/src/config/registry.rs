@@ -10,7 +10,7 @@ use super::fault::{Fault, Faults};
 use super::read::{At, Path};
 use super::suggest;
 use super::tree::{CONDITIONS, COSTS, FILTERS};
-use super::value::{Kind, Place, Value, quoted};
+use super::value::{Kind, Place, Value};
 use crate::schedule::{Condition, Cost, Filter};
 
 type Make<T> = Box<dyn Fn(&Params<'_>) -> Result<T, ParamFault> + Send + Sync>;
@@ -316,8 +316,8 @@ fn unknown_keys(at: &At<'_>, asked: Asked, faults: &mut Faults) {
     let known: Vec<&str> = asked.iter().map(String::as_str).collect();
     for (key, under) in at.pairs(faults).into_iter().flatten() {
         if !asked.contains(&key.text) {
-            let problem = format!("{} is not a key here", quoted(&key.text));
-            faults.add(&under.path, key.place, problem, suggest::mend(&key.text, &known));
+            let mend = suggest::mend(&key.text, &known);
+            faults.add(&under.path, key.place, "unknown key", mend);
         }
     }
 }

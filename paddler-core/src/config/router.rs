@@ -14,7 +14,7 @@
 //!     api_key_file: /run/secrets/gpu-1
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s}
-//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 10s, body_idle: 30s}
+//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 60s, body_idle: 30s}
 //! timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
 //! api_key_file: /run/secrets/keys
@@ -117,7 +117,8 @@ pub struct Limits {
     pub headers: u64,
     /// Connections from clients, 1 to 1,000,000. Default 4096: two sockets each stay below common limits on open files.
     pub connections: usize,
-    /// How long a head may take to come in, 10 ms to 1 h. Default 10 s: a head is one packet.
+    /// How long a head may take to come in, and so how long a connection is kept on which no request comes, 10 ms to 1 h.
+    /// Default 60 s: longer than clients keep theirs, which must not find them closed.
     pub header_timeout: Duration,
     /// How long a body may pause while it comes in, 10 ms to 1 h. Default 30 s: a phone that changes networks.
     pub body_idle: Duration,
@@ -186,7 +187,7 @@ impl Default for Limits {
             buffered_bodies: 1 << 30,
             headers: 64 << 10,
             connections: 4096,
-            header_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(60),
             body_idle: Duration::from_secs(30),
         }
     }
@@ -259,7 +260,7 @@ impl Config {
     /// let faults = Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap_err();
     /// assert_eq!(
     ///     faults.to_string(),
-    ///     "paddler.yaml:3:5: upstreams[0].max_in_fligth: \"max_in_fligth\" is not a key here; \
+    ///     "paddler.yaml:3:5: upstreams[0].max_in_fligth: unknown key; \
     ///      did you mean \"max_in_flight\"?"
     /// );
     /// ```
@@ -274,6 +275,26 @@ impl Config {
         faults.finish(name, config)
     }
 
+    /// Reads a value over these settings: what it says counts, the rest stays. `name` says where the value comes from, for
+    /// the faults.
+    ///
+    /// ```
+    /// use paddler_core::config::{Config, Registry, Value};
+    ///
+    /// let flags = Value::from_json(&serde_json::json!({"queue": {"max_wait": "30s"}}))?;
+    /// let config = Config::default().overlay(&flags, "command line", &Registry::new())?;
+    /// assert_eq!((config.queue.max_wait.as_secs(), config.queue.max_requests), (30, 30));
+    /// # Ok::<(), paddler_core::config::ConfigFaults>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path and, where the value has places, its place.
+    pub fn overlay(self, value: &Value, name: &str, registry: &Registry) -> Result<Self, ConfigFaults> {
+        let mut faults = Faults::default();
+        let config = fill::config(value, self, registry, &mut faults);
+        faults.finish(name, config)
+    }
+
     /// Reads a value over the defaults. `name` is that of the file, for the faults.
     ///
     /// # Errors
@@ -284,8 +305,6 @@ impl Config {
         mode: Mode,
         registry: &Registry,
     ) -> Result<Self, ConfigFaults> {
-        let mut faults = Faults::default();
-        let config = fill::config(value, Self::default_for(mode), registry, &mut faults);
-        faults.finish(name, config)
+        Self::default_for(mode).overlay(value, name, registry)
     }
 }

@@ -9,10 +9,13 @@ pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     }
     let asked = plain(word);
     let near = |candidate: &&'k str| {
-        let distance = distance(&asked, &plain(candidate));
-        // One slip in a short word, one more for every three letters after that.
-        let allowed = asked.len().max(candidate.len()).div_ceil(3).min(4);
-        (distance <= allowed && distance < asked.len()).then_some((distance, *candidate))
+        let candidate_plain = plain(candidate);
+        let distance = distance(&asked, &candidate_plain);
+        // One slip for every three letters, and at least one.
+        let allowed = (asked.len().max(candidate.len()) / 3).clamp(1, 4);
+        let begun = asked.len() >= 3 && candidate_plain.starts_with(&asked);
+        let near = begun || (distance <= allowed && distance < asked.len());
+        near.then_some((distance, *candidate))
     };
     known
         .iter()
@@ -65,7 +68,9 @@ mod tests {
         assert_eq!(nearest("haelthy", &known), Some("healthy"));
         assert_eq!(nearest("Queue-Depth", &known), Some("queue_depth"));
         assert_eq!(nearest("slots", &known), Some("slot"));
+        assert_eq!(nearest("queue", &known), Some("queue_depth"));
         assert_eq!(nearest("temperature", &known), None);
+        assert_eq!(nearest("slot", &["not"]), None);
         assert_eq!(nearest("", &known), None);
         assert_eq!(nearest("x", &["y"]), None);
     }

@@ -66,6 +66,38 @@ pub(super) fn bytes(text: &str) -> Result<u64, Wrong> {
     }
 }
 
+/// As it would be written, in the largest unit that leaves it whole.
+pub(super) fn show_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)) != duration {
+        return format!("{duration:?}");
+    }
+    let unit = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    let unit = unit.into_iter().find(|(size, _)| millis.is_multiple_of(*size));
+    match unit {
+        _ if millis == 0 => "0s".into(),
+        Some((size, name)) => format!("{}{name}", millis / size),
+        None => format!("{millis}ms"),
+    }
+}
+
+/// As it would be written, in the largest unit that leaves it whole.
+pub(super) fn show_bytes(bytes: u64) -> String {
+    let unit = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ];
+    match unit
+        .into_iter()
+        .find(|(size, _)| bytes > 0 && bytes.is_multiple_of(*size))
+    {
+        Some((size, name)) => format!("{}{name}", bytes / size),
+        None => format!("{bytes}B"),
+    }
+}
+
 /// The number before the unit, and how much the unit is.
 fn split<'t>(text: &'t str, units: &[(&str, u64)], form: &str) -> Result<(&'t str, u64), Wrong> {
     let digit = |c: char| c.is_ascii_digit() || c == '.';
@@ -114,6 +146,17 @@ mod tests {
             assert!(duration(text).is_err(), "{text}");
         }
         assert_eq!(duration("10").unwrap_err().0, "10 needs a unit");
+    }
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        for text in ["0s", "1ms", "1500ms", "90s", "25h", "1m"] {
+            assert_eq!(show_duration(duration(text).unwrap()), text);
+        }
+        for text in ["0B", "7B", "1536B", "64KiB", "3GiB", "1TiB"] {
+            assert_eq!(show_bytes(bytes(text).unwrap()), text);
+        }
+        assert_eq!(show_duration(Duration::from_nanos(1)), "1ns");
     }
 
     #[test]

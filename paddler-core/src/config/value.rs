@@ -101,7 +101,7 @@ impl Value {
             Kind::Null => "nothing".into(),
             Kind::Bool(flag) => flag.to_string(),
             Kind::Int(number) => number.to_string(),
-            Kind::Float(number) => number.to_string(),
+            Kind::Float(number) => format!("{number:?}"),
             Kind::String(text) => quoted(text),
             Kind::List(_) => "a list".into(),
             Kind::Map(_) => "a map".into(),

@@ -21,7 +21,8 @@ mod waiting;
 pub use body::{Body, BoxError};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
-pub use options::{AdminPaths, Authorise, RouterOptions, Timeouts};
+pub use crate::config::AdminPaths;
+pub use options::{Authorise, RouterOptions, Timeouts};
 pub use refusal::Refusal;
 pub use router::{Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};

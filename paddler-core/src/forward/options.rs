@@ -1,9 +1,12 @@
-//! How does a router behave, and why by default?
+//! How does a router behave?
+//!
+//! Its defaults are those of the config file, which gives their reasons.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::{AdminPaths, Limits};
 use crate::queue::QueueLimits;
 use crate::request::ScanLimits;
 
@@ -35,11 +38,12 @@ pub struct RouterOptions {
 
 impl Default for RouterOptions {
     fn default() -> Self {
+        let limits = Limits::default();
         Self {
             queue: QueueLimits::default(),
             timeouts: Timeouts::default(),
-            max_body: 64 << 20,
-            max_buffered: 1 << 30,
+            max_body: limits.body,
+            max_buffered: limits.buffered_bodies,
             scan: ScanLimits::default(),
             admin: AdminPaths::default(),
             keys: None,
@@ -65,22 +69,13 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
+        let timeouts = crate::config::Timeouts::default();
         Self {
-            first_byte: Duration::from_secs(600),
-            idle: Duration::from_secs(60),
-            body_idle: Duration::from_secs(30),
+            first_byte: timeouts.first_byte,
+            idle: timeouts.idle,
+            body_idle: Limits::default().body_idle,
         }
     }
-}
-
-/// Whether engines' own admin paths (`/slots`, `/props`, `/metrics`, loading of models) are passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AdminPaths {
-    /// They are answered with 403.
-    #[default]
-    Closed,
-    /// They go to some upstream.
-    Open,
 }
 
 /// Says who may use the router.

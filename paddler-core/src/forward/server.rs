@@ -1,5 +1,6 @@
 //! How is a router put behind a listener?
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -18,7 +19,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 
-use super::router::Router;
+use super::body::Body;
+use crate::config::{Limits, Shutdown, Timeouts};
 
 /// How often a client is looked at while its request is handled, besides what its connection says by itself.
 const LOOK_AFTER_CLIENT: Duration = Duration::from_millis(250);
@@ -42,12 +44,13 @@ pub struct ServeOptions {
 
 impl Default for ServeOptions {
     fn default() -> Self {
+        let limits = Limits::default();
         Self {
-            max_connections: 4096,
-            max_header_bytes: 64 * 1024,
-            header_timeout: Duration::from_secs(60),
-            client_idle: Duration::from_secs(60),
-            grace: Duration::from_secs(30),
+            max_connections: limits.connections,
+            max_header_bytes: usize::try_from(limits.headers).unwrap_or(usize::MAX),
+            header_timeout: limits.header_timeout,
+            client_idle: Timeouts::default().client_idle,
+            grace: Shutdown::default().grace,
         }
     }
 }
@@ -62,18 +65,22 @@ pub enum Served {
     Cut(usize),
 }
 
-/// Serves `router` until `stop` is ready. Then no connection is accepted any more, idle ones are closed, and requests that
+/// Serves `service`, such as a [`Router`](super::Router), until `stop` is ready. Then no connection is accepted any more, idle ones are closed, and requests that
 /// are being handled go on for the grace time, or until `cut` is ready.
 ///
 /// # Errors
 /// When the listener breaks; that it is out of file descriptors is no such error, and is waited out.
-pub async fn serve(
+pub async fn serve<S>(
     listener: TcpListener,
-    router: Router,
+    service: S,
     options: ServeOptions,
     stop: impl Future<Output = ()>,
     cut: impl Future<Output = ()>,
-) -> io::Result<Served> {
+) -> io::Result<Served>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
     let (going, stopping) = watch::channel(false);
     let places = Arc::new(Semaphore::new(options.max_connections));
     let mut connections = JoinSet::new();
@@ -87,7 +94,7 @@ pub async fn serve(
             accepted = accept(&listener, &places) => accepted?,
         };
         let (stream, place) = accepted;
-        let connection = connection(stream, router.clone(), options.clone(), stopping.clone());
+        let connection = connection(stream, service.clone(), options.clone(), stopping.clone());
         connections.spawn(async move {
             connection.await;
             drop(place);
@@ -131,11 +138,14 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-async fn connection(stream: TcpStream, router: Router, options: ServeOptions, mut stopping: watch::Receiver<bool>) {
+async fn connection<S>(stream: TcpStream, service: S, options: ServeOptions, mut stopping: watch::Receiver<bool>)
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+{
     let stream = Arc::new(stream);
     let io = TokioIo::new(ClientIo::new(stream.clone(), options.client_idle));
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = Service::call(&router, request);
+        let answer = service.call(request);
         let stream = stream.clone();
         async move {
             tokio::select! {

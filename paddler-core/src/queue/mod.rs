@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Moment;
+use crate::config::{Limits, Queue};
 use crate::request::RequestFacts;
 use crate::upstream::UpstreamId;
 
@@ -25,7 +26,15 @@ pub struct QueueLimits {
 
 impl Default for QueueLimits {
     fn default() -> Self {
-        Self { max_requests: 30, max_bytes: 1 << 30, max_wait: Duration::from_secs(10) }
+        let queue = Queue::default();
+        Self::new(queue.max_requests, Limits::default().buffered_bodies, queue.max_wait)
+    }
+}
+
+impl QueueLimits {
+    /// These limits.
+    pub fn new(max_requests: usize, max_bytes: u64, max_wait: Duration) -> Self {
+        Self { max_requests, max_bytes, max_wait }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Who is still in question?
 
-use crate::status::{bit, set};
+use crate::status::{LANES, bit, set};
 use crate::upstream::UpstreamIndex;
 
 use super::context::PickCx;
-use super::cost::Cost;
+use super::cost::{Cost, order};
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
 #[derive(Debug, Default, Clone)]
@@ -12,6 +12,7 @@ pub(crate) struct Arena {
     words: Vec<u64>,
     values: Vec<f64>,
     costs: Vec<Option<f32>>,
+    orders: Vec<i32>,
 }
 
 impl Arena {
@@ -226,6 +227,23 @@ impl CandidateSet<'_> {
         result
     }
 
+    /// The cost of each candidate, in the order of places, as [`order`] has it; the unknown is the median of the known.
+    /// To be given back, since it is memory of the arena.
+    pub(crate) fn orders(&mut self, cx: &PickCx<'_>, cost: &dyn Cost) -> Vec<i32> {
+        let mut orders = std::mem::take(&mut self.arena.orders);
+        orders.clear();
+        self.with_costs(cx, cost, |set, costs| {
+            let unknown = if costs.contains(&None) { set.median_cost(costs) } else { None };
+            let unknown = unknown.unwrap_or(0.0);
+            orders.extend(costs.iter().map(|cost| order(cost.unwrap_or(unknown))));
+        });
+        orders
+    }
+
+    pub(crate) fn give_back(&mut self, orders: Vec<i32>) {
+        self.arena.orders = orders;
+    }
+
     /// The middle one of the costs that are numbers, the lower one of two; `None` if none is.
     pub(crate) fn median_cost(&mut self, costs: &[Option<f32>]) -> Option<f32> {
         let values = &mut self.arena.values;
@@ -241,6 +259,30 @@ impl CandidateSet<'_> {
     fn bits_mut(&mut self) -> &mut [u64] {
         &mut self.arena.words[self.base..self.base + self.words]
     }
+}
+
+/// Of a word's bits, those whose lane passes. `keep` is asked of lanes that are out, too, when most are in: a loop over
+/// all lanes without a branch is what a compiler makes vector instructions of.
+pub(crate) fn mask(bits: u64, keep: impl Fn(usize) -> bool) -> u64 {
+    const FEW: u32 = 16;
+    if bits.count_ones() < FEW {
+        let kept = |kept, upstream: UpstreamIndex| kept | (u64::from(keep(upstream.get())) << upstream.get());
+        return Bits { base: 0, bits }.fold(0, kept);
+    }
+    let mut passes = [0u8; LANES];
+    for (lane, passes) in passes.iter_mut().enumerate() {
+        *passes = u8::from(keep(lane));
+    }
+    // Eight bytes of 0 or 1 at a time: the product has them side by side in its highest byte.
+    let (eights, _) = passes.as_chunks::<8>();
+    let packed = eights
+        .iter()
+        .map(|eight| (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8);
+    let mut bytes = [0u8; 8];
+    for (byte, packed) in bytes.iter_mut().zip(packed) {
+        *byte = packed;
+    }
+    bits & u64::from_le_bytes(bytes)
 }
 
 struct Bits {
@@ -295,6 +337,15 @@ mod tests {
         let values = [Some(9.0), None, Some(1.0), Some(4.0), Some(2.0)];
         assert_eq!(set.median(|upstream| values[upstream.get()]), Some(2.0));
         assert_eq!(set.median(|_| None), None);
+    }
+
+    #[test]
+    fn a_mask_is_the_same_for_few_and_for_many() {
+        for bits in [0, 1, 1 << 63, 0x8000_0000_0000_0001, 0xffff, 0xaaaa_aaaa_aaaa_aaaa, u64::MAX] {
+            for keep in [0, 1, 1 << 63, 0x1234_5678_9abc_def0, u64::MAX] {
+                assert_eq!(mask(bits, |lane| keep >> lane & 1 == 1), bits & keep);
+            }
+        }
     }
 
     #[test]

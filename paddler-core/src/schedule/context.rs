@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::candidates::mask;
 use super::frozen::Frozen;
 use crate::Moment;
 use crate::request::Facts;
-use crate::status::{ModelRow, Report, Snapshot};
+use crate::status::{LANES, ModelRow, Report, Snapshot, UNKNOWN};
 use crate::upstream::{Reserve, UpstreamIndex, UpstreamSpec};
 
 /// Whether signals are taken as reported or corrected by what we have sent since.
@@ -119,7 +120,10 @@ impl<'a> PickCx<'a> {
     }
 
     fn reserve(&self, upstream: UpstreamIndex) -> Reserve {
-        Reserve(self.frozen.reserve.get(upstream.get()).copied().unwrap_or(0))
+        self.frozen
+            .reserve
+            .get(upstream.get())
+            .map_or(Reserve::IDLE, |word| Reserve(*word))
     }
 
     /// Our own open weight there, with what settles.
@@ -139,7 +143,7 @@ impl<'a> PickCx<'a> {
 
     /// Whether the weight of this request could be reserved there. What weighs nothing always can.
     pub fn fits(&self, upstream: UpstreamIndex) -> bool {
-        self.facts.weight == 0 || self.reserve(upstream).fits(self.facts.weight)
+        self.reserve(upstream).fits(self.facts.weight)
     }
 
     /// Requests that the engine works on at once, if that is known.
@@ -175,6 +179,49 @@ impl<'a> PickCx<'a> {
         }
     }
 
+    /// [`waiting`](Self::waiting) at each place of a word; [`UNKNOWN`] where that is `None`.
+    pub(crate) fn waiting_lanes(&self, word: usize) -> [u32; LANES] {
+        let columns = &self.snapshot.columns;
+        let mut all = *lanes(&columns.waiting, word);
+        if self.signals == Signals::Corrected {
+            let (room, others) = (lanes(&columns.room, word), lanes(&columns.others, word));
+            let reserve = self.reserve_lanes(word);
+            for (lane, waiting) in all.iter_mut().enumerate() {
+                let load = Reserve(reserve[lane]).weight().saturating_add(others[lane]);
+                // An unknown room is the largest number, so nothing exceeds it; and nothing exceeds an unknown queue.
+                *waiting = (*waiting).max(load.saturating_sub(room[lane]));
+            }
+        }
+        all
+    }
+
+    /// Our own weight and limit at each place of a word.
+    pub(crate) fn reserve_lanes(&self, word: usize) -> &[u64; LANES] {
+        let (words, _) = self.frozen.reserve.as_chunks();
+        words.get(word).unwrap_or(&[Reserve::IDLE.0; LANES])
+    }
+
+    /// Of a word's bits, those where one more adapter can be in use, as [`adapters`](Self::adapters) says it.
+    pub(crate) fn adapter_room(&self, word: usize, bits: u64) -> u64 {
+        let columns = &self.snapshot.columns;
+        let (active, max) = (lanes(&columns.adapters_active, word), lanes(&columns.adapters_max, word));
+        // Who does not tell has the largest number active, and who tells no maximum has no room.
+        let known = |lane: usize| max[lane] != UNKNOWN;
+        match self.frozen.own_adapters.as_chunks::<LANES>().0.get(word) {
+            Some(own) if self.signals == Signals::Corrected => mask(bits, |lane| {
+                (active[lane].saturating_add(u32::from(own[lane])) < max[lane]) & known(lane)
+            }),
+            _ => mask(bits, |lane| (active[lane] < max[lane]) & known(lane)),
+        }
+    }
+
+    /// Where the adapter that is asked for is in use, as [`adapter_active`](Self::adapter_active) says it.
+    pub(crate) fn active_word(&self, word: usize) -> u64 {
+        let at = |words: &[u64]| words.get(word).copied().unwrap_or(0);
+        let own = if self.signals == Signals::Corrected { at(&self.frozen.own_active) } else { 0 };
+        own | self.model.map_or(0, |row| at(&row.active))
+    }
+
     /// Share of the KV cache in use, 0 to 1.
     pub fn kv_cache_usage(&self, upstream: UpstreamIndex) -> Option<f64> {
         self.snapshot
@@ -201,6 +248,11 @@ impl<'a> PickCx<'a> {
         };
         Some((active.saturating_add(u32::from(own)), max))
     }
+}
+
+/// The places of a word in a column.
+pub(crate) fn lanes<T>(column: &[T], word: usize) -> &[T; LANES] {
+    &column.as_chunks().0[word]
 }
 
 impl fmt::Debug for PickCx<'_> {

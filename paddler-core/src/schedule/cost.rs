@@ -27,6 +27,16 @@ pub trait Cost: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// Orders costs as whole numbers: NaN is worse than any number, and zero is zero whatever its sign.
+pub(crate) fn order(cost: f32) -> i32 {
+    if cost.is_nan() {
+        return i32::MAX;
+    }
+    let bits = (cost + 0.0).to_bits().cast_signed();
+    // Of negative numbers, a larger magnitude is less: turn all bits but the sign.
+    if bits < 0 { bits ^ i32::MAX } else { bits }
+}
+
 /// A cost made of a closure. See [`cost_fn`].
 pub struct CostFn<F> {
     name: &'static str,

@@ -1,7 +1,7 @@
 //! How is one asked for?
 
 use super::candidates::{Arena, CandidateSet};
-use super::context::PickCx;
+use super::context::{PickCx, Reads};
 use super::explain::Observer;
 use super::frozen::Frozen;
 use super::node::NodeId;
@@ -78,18 +78,19 @@ pub struct Scratch {
 impl Snapshot {
     /// Picks, and reserves nothing. The outcome is a hint: use [`reserve`](Self::reserve) for a promise.
     pub fn pick<O: Observer>(&self, ask: &Ask<'_>, scratch: &mut Scratch, observer: &mut O) -> Outcome {
-        self.pick_without(&[], ask, scratch, observer)
+        self.pick_without(&[], self.tree.reads(), ask, scratch, observer)
     }
 
-    fn pick_without<O: Observer>(
+    pub(crate) fn pick_without<O: Observer>(
         &self,
         lost: &[UpstreamIndex],
+        reads: Reads,
         ask: &Ask<'_>,
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> Outcome {
         let model = ask.facts.model.and_then(|name| self.model(name));
-        scratch.frozen.read(self, model, self.tree.reads());
+        scratch.frozen.read(self, model, reads);
         self.walk(lost, model, ask, scratch, observer)
     }
 
@@ -170,7 +171,7 @@ impl Snapshot {
     ) -> Result<Lease, Ending> {
         let mut lost = [UpstreamIndex(0); RACES];
         for race in 0..RACES {
-            let upstream = match self.pick_without(&lost[..race], ask, scratch, observer) {
+            let upstream = match self.pick_without(&lost[..race], self.tree.reads(), ask, scratch, observer) {
                 Outcome::Picked(picks) => picks.first(),
                 Outcome::Wait(ending) | Outcome::Refuse(ending) if race == 0 => return Err(ending),
                 // With those that were lost left out, nobody: they may have room again, so wait.

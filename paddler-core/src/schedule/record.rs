@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::context::Reads;
 use super::explain::Observer;
 use super::frozen::Frozen;
 use super::outcome::{Ending, Outcome};
@@ -38,14 +39,15 @@ pub struct Record {
 }
 
 impl Snapshot {
-    /// Picks as [`pick`](Self::pick) does, and writes down what went into it. This allocates.
+    /// Picks as [`pick`](Self::pick) does, and writes down what went into it: all of our own counters, whatever the tree
+    /// looks at, so that another tree can be tried on the record. This allocates.
     pub fn pick_recorded<O: Observer>(
         &self,
         ask: &Ask<'_>,
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> (Outcome, Record) {
-        let outcome = self.pick(ask, scratch, observer);
+        let outcome = self.pick_without(&[], Reads::ALL, ask, scratch, observer);
         let record = Record {
             generation: self.generation(),
             now: ask.now,

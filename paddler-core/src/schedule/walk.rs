@@ -4,7 +4,7 @@
 
 use super::candidates::CandidateSet;
 use super::context::PickCx;
-use super::cost::Cost;
+use super::cost::{Cost, order};
 use super::draw::{Draw, mix, stable_hash};
 use super::explain::Observer;
 use super::filter::{Filter, FilterError};
@@ -222,14 +222,13 @@ impl<O: Observer> Walk<'_, '_, O> {
         let mut draw = Draw::new(self.cx.seed, node.id);
         let mut picks = Picks::default();
         if let Kind::Least(cost) = &node.kind {
-            set.with_costs(self.cx, &**cost, |set, costs| {
-                let unknown = if costs.contains(&None) { set.median_cost(costs) } else { None };
-                self.rank(set, &mut picks, |set| {
-                    let place = least(costs, unknown.unwrap_or(0.0), &mut draw)?;
-                    costs.remove(place);
-                    set.nth(place)
-                });
+            let mut orders = set.orders(self.cx, &**cost);
+            self.rank(set, &mut picks, |set| {
+                let place = least(&orders, &mut draw)?;
+                orders.remove(place);
+                set.nth(place)
             });
+            set.give_back(orders);
         } else {
             self.rank(set, &mut picks, |set| match &node.kind {
                 Kind::TwoChoices(cost) => self.two_choices(&**cost, set, &mut draw),
@@ -291,27 +290,13 @@ impl<O: Observer> Walk<'_, '_, O> {
     }
 }
 
-/// Orders costs as whole numbers: NaN is worse than any number, and zero is zero whatever its sign.
-fn order(cost: f32) -> i32 {
-    if cost.is_nan() {
-        return i32::MAX;
-    }
-    let bits = (cost + 0.0).to_bits().cast_signed();
-    // Of negative numbers, a larger magnitude is less: turn all bits but the sign.
-    if bits < 0 { bits ^ i32::MAX } else { bits }
-}
-
-/// The place of the lowest cost; among equals, each is as likely.
-fn least(costs: &[Option<f32>], unknown: f32, draw: &mut Draw) -> Option<usize> {
-    let orders = || costs.iter().map(|cost| order(cost.unwrap_or(unknown)));
-    let best = orders().min()?;
-    let ties = orders().filter(|one| *one == best).count();
+/// The place of the lowest; among equals, each is as likely.
+fn least(orders: &[i32], draw: &mut Draw) -> Option<usize> {
+    let best = orders.iter().min()?;
+    let ties = orders.iter().filter(|one| *one == best).count();
     let chosen = draw.below(ties);
-    orders()
-        .enumerate()
-        .filter(|(_, one)| *one == best)
-        .map(|(place, _)| place)
-        .nth(chosen)
+    let places = orders.iter().enumerate().filter(|(_, one)| *one == best);
+    places.map(|(place, _)| place).nth(chosen)
 }
 
 /// The earlier of two moments, where there are any.

@@ -1,6 +1,6 @@
 //! Who writes down what the sources say?
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::columns::Columns;
 use super::event::StatusEvent;
 use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
-use super::{Degraded, Failure, Published, Report};
+use super::{Degraded, Failure, FailureKind, Published, Report};
 use crate::Moment;
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
@@ -43,11 +43,11 @@ pub enum Applied {
     Changed(UpstreamId),
     /// It has left.
     Left(UpstreamId),
-    /// A report came in. `degraded` are the signals that the report before still had.
+    /// A report came in.
     Reported {
         /// Who.
         id: UpstreamId,
-        /// Signals that are newly missing: worth saying once.
+        /// Signals that are missing now and were not in the report before: worth saying once.
         degraded: Vec<Degraded>,
     },
     /// It could not be asked.
@@ -57,7 +57,8 @@ pub enum Applied {
         /// How often in a row.
         failures: u32,
     },
-    /// The event was about an upstream that is not known (any more), or the board is full. Nothing has changed.
+    /// The event was about an upstream that is not known (any more), a report was overtaken by a later one, or the board
+    /// is full. Nothing has changed.
     Ignored(UpstreamId),
 }
 
@@ -94,9 +95,9 @@ pub struct StatusBoard {
     tree: Arc<Tree>,
     entries: Vec<Option<Arc<Entry>>>,
     by_id: HashMap<UpstreamId, UpstreamIndex>,
-    /// Places whose upstream has left while something was still open on it.
+    /// Places whose upstream has left, and on which something may still be open.
     leaving: Vec<u32>,
-    free: Vec<u32>,
+    free: BTreeSet<u32>,
     names: NameIds,
     published: Published,
     generation: u64,
@@ -132,7 +133,7 @@ impl StatusBoard {
             entries: Vec::new(),
             by_id: HashMap::new(),
             leaving: Vec::new(),
-            free: Vec::new(),
+            free: BTreeSet::new(),
             names: NameIds::default(),
             published: Published::new(first),
             generation: 0,
@@ -170,21 +171,23 @@ impl StatusBoard {
 
     /// Writes down one event. It is seen by picks after the next publish; limits take effect at once.
     pub fn apply(&mut self, event: StatusEvent, now: Moment) -> Applied {
-        self.dirty = true;
-        match event {
+        let applied = match event {
             StatusEvent::Upsert(spec) => self.upsert(spec),
             StatusEvent::Remove(id) => self.remove(id),
             StatusEvent::Report { id, report, sample } => self.report(id, report, sample, now),
             StatusEvent::Failed { id, failure } => self.failed(id, failure),
-        }
+        };
+        self.dirty |= !matches!(applied, Applied::Ignored(_));
+        applied
     }
 
     fn upsert(&mut self, spec: UpstreamSpec) -> Applied {
         let id = spec.id.clone();
-        if let Some(entry) = self.entry_mut(&id) {
+        let ledger = self.ledger.clone();
+        if let Some((index, entry)) = self.entry_mut(&id) {
             entry.generation += 1;
             entry.spec = Arc::new(spec);
-            self.apply_limit(&id);
+            ledger.set_limit(index.0, entry.own_limit());
             return Applied::Changed(id);
         }
         let Some(slot) = self.place() else {
@@ -205,12 +208,12 @@ impl StatusBoard {
         self.leaving.retain(|slot| {
             let quiet = ledger.is_quiet(*slot);
             if quiet {
-                free.push(*slot);
+                free.insert(*slot);
             }
             !quiet
         });
-        if let Some(position) = (0..free.len()).min_by_key(|position| free[*position]) {
-            return Some(free.swap_remove(position));
+        if let Some(slot) = free.pop_first() {
+            return Some(slot);
         }
         if self.entries.len() >= Ledger::CAPACITY {
             return None;
@@ -229,73 +232,52 @@ impl StatusBoard {
         Applied::Left(id)
     }
 
-    fn report(
-        &mut self,
-        id: UpstreamId,
-        report: Report,
-        sample: Option<SampleToken>,
-        now: Moment,
-    ) -> Applied {
-        let Some(&index) = self.by_id.get(&id) else {
-            return Applied::Ignored(id);
-        };
+    fn report(&mut self, id: UpstreamId, report: Report, asked: Option<SampleToken>, now: Moment) -> Applied {
         let ledger = self.ledger.clone();
-        let Some(entry) = self.entry_mut(&id) else {
+        let Some((index, entry)) = self.entry_mut(&id) else {
             return Applied::Ignored(id);
         };
-        if sample.is_some_and(|token| token.tenant != entry.tenant || token.at < entry.reported_at) {
+        let place = (index.0, entry.tenant);
+        if asked.is_some_and(|token| (token.slot, token.tenant) != place || token.sequence < entry.sample) {
             // Asked before the upstream left and came back, or overtaken by a later answer.
             return Applied::Ignored(id);
         }
-        let before = entry.report.take();
-        let known = |one: &Degraded| {
-            before
-                .as_ref()
-                .is_some_and(|before| before.degraded.contains(one))
-        };
-        let degraded = report
-            .degraded
-            .iter()
-            .filter(|one| !known(one))
-            .cloned()
-            .collect();
-        let token = sample.unwrap_or_else(|| ledger.sample(index.0, entry.tenant, now));
-        if let Some(reported) = reported_weight(&report) {
-            entry.others = reported.saturating_sub(token.own);
-            if sample.is_some() {
-                ledger.settle(index.0, token, reported);
-            }
-        } else {
-            entry.others = 0;
-        }
-        entry.report = Some(Arc::new(report));
+        let token = asked.unwrap_or_else(|| ledger.sample(index.0, entry.tenant, now));
+        let reported = reported_weight(&report);
+        entry.others = reported.map_or(0, |reported| reported.saturating_sub(token.own));
         entry.reported_at = token.at;
+        entry.sample = token.sequence;
         entry.failures = 0;
+        entry.refused = 0;
         entry.last_failure = None;
-        self.apply_limit(&id);
+        let degraded = newly_degraded(entry.report(), &report);
+        entry.report = Some(Arc::new(report));
+        ledger.set_limit(index.0, entry.own_limit());
+        // Who spoke unasked may have looked before the last ends, so that proves no room.
+        if let (Some(token), Some(reported)) = (asked, reported) {
+            ledger.settle(token, reported);
+        }
         Applied::Reported { id, degraded }
     }
 
     fn failed(&mut self, id: UpstreamId, failure: Failure) -> Applied {
-        let Some(entry) = self.entry_mut(&id) else {
+        let Some((_, entry)) = self.entry_mut(&id) else {
             return Applied::Ignored(id);
         };
         entry.failures = entry.failures.saturating_add(1);
+        entry.refused = match failure.kind {
+            FailureKind::Unreachable => entry.refused.saturating_add(1),
+            FailureKind::Timeout | FailureKind::Unreadable => 0,
+        };
         entry.last_failure = Some(failure);
         let failures = entry.failures;
         Applied::Failed { id, failures }
     }
 
-    fn entry_mut(&mut self, id: &UpstreamId) -> Option<&mut Entry> {
-        let index = self.by_id.get(id)?;
-        self.entries[index.get()].as_mut().map(Arc::make_mut)
-    }
-
-    fn apply_limit(&self, id: &UpstreamId) {
-        let Some(index) = self.by_id.get(id) else { return };
-        if let Some(entry) = &self.entries[index.get()] {
-            self.ledger.set_limit(index.0, entry.own_limit());
-        }
+    fn entry_mut(&mut self, id: &UpstreamId) -> Option<(UpstreamIndex, &mut Entry)> {
+        let index = *self.by_id.get(id)?;
+        let entry = self.entries[index.get()].as_mut()?;
+        Some((index, Arc::make_mut(entry)))
     }
 
     /// Whether a publish would change anything.
@@ -339,7 +321,10 @@ impl StatusBoard {
         snapshot
     }
 
-    /// Ends what has settled for too long. Returns when to come again, if anything still settles.
+    /// Ends what has settled for too long. Returns when to come again, if anything settles by now.
+    ///
+    /// An end has no clock: the time of what has ended since runs from this call. So call it now and then, also when
+    /// nothing was settling before; once a second will do.
     pub fn expire(&mut self, now: Moment) -> Option<Moment> {
         self.ledger.expire_settling(now)
     }
@@ -349,4 +334,18 @@ impl StatusBoard {
 fn reported_weight(report: &Report) -> Option<u32> {
     let running = report.slots_busy.or(report.running)?;
     Some(running.saturating_add(report.waiting.unwrap_or(0)))
+}
+
+/// What is looked for and not found now, and was found before. That it is not found in another way is not news.
+fn newly_degraded(before: Option<&Report>, report: &Report) -> Vec<Degraded> {
+    let known = |one: &Degraded| {
+        let same = |old: &Degraded| (old.signal, &old.expected) == (one.signal, &one.expected);
+        before.is_some_and(|before| before.degraded.iter().any(same))
+    };
+    report
+        .degraded
+        .iter()
+        .filter(|one| !known(one))
+        .cloned()
+        .collect()
 }

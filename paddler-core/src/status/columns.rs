@@ -12,6 +12,9 @@ use crate::upstream::Models;
 /// A count that is not known.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
 
+/// Places in a word of a candidate set. Columns are padded to whole words.
+pub(crate) const LANES: usize = 64;
+
 /// Every signal of every upstream, as a pick reads it. Places without an upstream hold unknowns.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
@@ -42,8 +45,9 @@ pub(crate) struct Columns {
 
 impl Columns {
     pub(crate) fn new(entries: &[Option<Arc<Entry>>]) -> Self {
-        let n = entries.len();
-        let words = || vec![0u64; n.div_ceil(64)].into_boxed_slice();
+        let words = entries.len().div_ceil(LANES);
+        let n = words * LANES;
+        let words = || vec![0u64; words].into_boxed_slice();
         let counts = || vec![UNKNOWN; n].into_boxed_slice();
         let mut columns = Self {
             live: words(),

@@ -22,6 +22,7 @@ mod source;
 pub use board::{Applied, BoardOptions, StatusBoard};
 pub use event::{Failure, FailureKind, StatusEvent};
 pub use names::ModelRow;
+pub(crate) use columns::{LANES, UNKNOWN};
 pub(crate) use names::{bit, set};
 pub use published::Published;
 pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};

@@ -1,33 +1,31 @@
-//! How is one upstream asked how it is, again and again?
+//! When is one upstream asked how it is, again and again?
 
-use std::io;
+mod ask;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::SERVER;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Limited};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use super::{Degraded, Failure, FailureKind, Published, Report, StatusEvent};
+pub(super) use ask::Asker;
+
+use super::{Failure, FailureKind, Published, Report, StatusEvent};
 use crate::clock::Clock;
-use crate::forward::{Body, BoxError};
 use crate::schedule::{mix, stable_hash};
-use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, vllm};
-use crate::status::{Health, Signal};
-use crate::upstream::{CallError, Engine, Models, Sent, Upstream, UpstreamId};
+use crate::upstream::{SampleToken, UpstreamId};
 
 /// How upstreams are polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PollOptions {
-    /// The time from one poll of an upstream to the next, plus or minus a tenth. Default 1 s: our own requests are
-    /// counted exactly in between, so polls only tell of others, and of health.
+    /// The time from the end of one poll of an upstream to the next, plus or minus a tenth. Default 1 s: our own
+    /// requests are counted exactly in between, so polls only tell of others, and of health.
     pub interval: Duration,
-    /// The longest that one poll may take. Default 3 s.
+    /// The longest that one poll may take, all its questions together. Default 3 s. Keep it above the time that a
+    /// connection may take: a machine that is gone is known by that, and otherwise looks like one that is busy.
     pub timeout: Duration,
-    /// The most polls at once, over all upstreams. Default 64.
+    /// The most polls at once, over all upstreams. Default 64. One that hangs holds its place until the timeout.
     pub concurrency: usize,
     /// The longest time between polls of an upstream that cannot be asked; it doubles from the interval. Default 10 s.
     pub max_backoff: Duration,
@@ -35,204 +33,132 @@ pub struct PollOptions {
 
 impl Default for PollOptions {
     fn default() -> Self {
+        let poll = crate::config::Poll::default();
         Self {
-            interval: Duration::from_secs(1),
-            timeout: Duration::from_secs(3),
-            concurrency: 64,
+            interval: poll.interval,
+            timeout: poll.timeout,
+            concurrency: poll.concurrency,
             max_backoff: Duration::from_secs(10),
         }
     }
 }
 
-/// The largest answer that is read.
-const MAX_ANSWER: usize = 16 << 20;
+impl PollOptions {
+    /// No interval is shorter: zero would be a poll that never rests.
+    const SHORTEST: Duration = Duration::from_millis(1);
+    /// None is longer: nobody waits for it, and time can still be reckoned with.
+    const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-/// Polls one upstream for as long as its events are taken.
+    /// The time from a poll to the next, before chance: after `failures` polls in a row that have failed.
+    fn rest(&self, failures: u32) -> Duration {
+        let interval = self.interval.clamp(Self::SHORTEST, Self::LONGEST);
+        let doubled = interval.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        doubled.min(self.max_backoff.clamp(interval, Self::LONGEST))
+    }
+}
+
+/// What one poll came to.
+#[derive(Debug)]
+pub(super) struct Polled {
+    pub(super) id: UpstreamId,
+    /// Which of the upstream's polls it was: what a poll of an earlier spec still says is not believed.
+    pub(super) run: u64,
+    pub(super) answer: Result<(Report, Option<SampleToken>), Failure>,
+}
+
+impl From<Polled> for StatusEvent {
+    fn from(Polled { id, answer, .. }: Polled) -> Self {
+        match answer {
+            Ok((report, sample)) => Self::Report { id, report, sample },
+            Err(failure) => Self::Failed { id, failure },
+        }
+    }
+}
+
+/// Polls one upstream for as long as its answers are taken.
 #[derive(Debug)]
 pub(super) struct Poller {
     pub(super) id: UpstreamId,
-    pub(super) engine: Engine,
-    pub(super) upstream: Arc<dyn Upstream>,
+    pub(super) run: u64,
+    pub(super) asker: Asker,
     pub(super) published: Published,
     pub(super) clock: Clock,
     pub(super) options: PollOptions,
     pub(super) permits: Arc<Semaphore>,
-    pub(super) events: mpsc::Sender<StatusEvent>,
-}
-
-/// What slow paths told, until they are asked again.
-#[derive(Debug, Default)]
-struct Memory {
-    models: Option<Models>,
-    slots_total: Option<u32>,
-    degraded: Vec<Degraded>,
-}
-
-struct Answered {
-    status: u16,
-    server: Option<String>,
-    body: bytes::Bytes,
-}
-
-impl Answered {
-    fn view(&self) -> Answer<'_> {
-        let answer = Answer::new(self.status, &self.body);
-        self.server.as_deref().map_or(answer, |server| answer.server(server))
-    }
+    pub(super) answers: mpsc::Sender<Polled>,
 }
 
 impl Poller {
     pub(super) async fn run(mut self) {
-        let mut memory = Memory::default();
-        let mut poll: u64 = 0;
         let mut failures: u32 = 0;
-        loop {
-            let Some(event) = self.poll(&mut poll, &mut memory).await else { return };
-            failures = match &event {
-                StatusEvent::Failed { .. } => failures.saturating_add(1),
-                _ => 0,
+        while let Some(answer) = self.poll().await {
+            failures = if answer.is_err() {
+                failures.saturating_add(1)
+            } else {
+                0
             };
-            if self.events.send(event).await.is_err() {
+            let polled = Polled {
+                id: self.id.clone(),
+                run: self.run,
+                answer,
+            };
+            if self.answers.send(polled).await.is_err() {
                 return;
             }
-            sleep(self.pause(poll, failures)).await;
+            sleep(self.pause(failures)).await;
         }
     }
 
-    /// The time to the next poll: with jitter, so that polls of many upstreams do not come in step.
-    fn pause(&self, poll: u64, failures: u32) -> Duration {
-        let backoff = self.options.interval.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        let base = if failures == 0 {
-            self.options.interval
-        } else {
-            backoff.min(self.options.max_backoff.max(self.options.interval))
-        };
-        let draw = mix(stable_hash(self.id.as_str().as_bytes()) ^ poll ^ self.clock.now().as_nanos());
-        base.mul_f64(0.9 + 0.2 * (draw % 1_000) as f64 / 1_000.0)
+    /// The time to the next poll: with chance in it, so that polls of many upstreams do not come in step.
+    fn pause(&self, failures: u32) -> Duration {
+        let draw = mix(stable_hash(self.id.as_str().as_bytes()) ^ self.clock.now().as_nanos());
+        self.options
+            .rest(failures)
+            .mul_f64(0.9 + 0.2 * (draw % 1_000) as f64 / 1_000.0)
     }
 
-    /// One poll; `None` when nobody takes polls any more.
-    async fn poll(&mut self, poll: &mut u64, memory: &mut Memory) -> Option<StatusEvent> {
-        let permits = self.permits.clone();
-        let _permit = permits.acquire().await.ok()?;
-        let sample = self.published.load().sample(self.id.as_str(), self.clock.now());
-        let id = self.id.clone();
-        let limit = self.options.timeout;
-        Some(match timeout(limit, self.ask(*poll, memory)).await {
-            Ok(Ok(report)) => {
-                // An engine that loads may come back as another model: ask everything again.
-                *poll = if report.health == Some(Health::Loading) { 0 } else { *poll + 1 };
-                StatusEvent::Report { id, report, sample }
-            }
-            Ok(Err(failure)) => StatusEvent::Failed { id, failure },
-            Err(_) => {
-                let failure = Failure::new(FailureKind::Timeout, format!("no answer within {limit:?}"));
-                StatusEvent::Failed { id, failure }
-            }
+    /// One poll; `None` when there are no polls any more.
+    async fn poll(&mut self) -> Option<Result<(Report, Option<SampleToken>), Failure>> {
+        let _permit = self.permits.acquire().await.ok()?;
+        let (id, limit) = (&self.id, self.options.timeout);
+        let sample = || self.published.load().sample(id.as_str(), self.clock.now());
+        // What was found out before the time was over is kept: the next poll goes on from there.
+        Some(match timeout(limit, self.asker.ask(sample)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::new(
+                FailureKind::Timeout,
+                format!("no answer within {limit:?}"),
+            )),
         })
-    }
-
-    async fn ask(&mut self, poll: u64, memory: &mut Memory) -> Result<Report, Failure> {
-        if self.engine == Engine::Auto {
-            self.engine = self.find_out().await?;
-            tracing::info!(upstream = %self.id, engine = ?self.engine, "found out what the upstream is");
-        }
-        let plan = Plan::of(self.engine);
-        let slow = poll.is_multiple_of(Plan::SLOW_EVERY);
-        let mut report = Report::new();
-        for endpoint in plan.asks(poll) {
-            let answer = self.get(endpoint).await?;
-            self.read(endpoint, &answer, &mut report);
-            if report.health == Some(Health::Loading) {
-                // It says the same on every path.
-                return Ok(report);
-            }
-        }
-        if slow {
-            memory.models.clone_from(&report.models);
-            memory.slots_total = report.slots_total;
-            memory.degraded = report.degraded.iter().filter(|one| one.signal == Signal::Models).cloned().collect();
-        } else {
-            report.models.clone_from(&memory.models);
-            report.slots_total = report.slots_total.or(memory.slots_total);
-            report.degraded.extend(memory.degraded.iter().cloned());
-        }
-        Ok(report)
-    }
-
-    fn read(&self, endpoint: Endpoint, answer: &Answered, report: &mut Report) {
-        let Answered { status, body, .. } = answer;
-        let status = *status;
-        match (self.engine, endpoint) {
-            (Engine::Llamacpp, Endpoint::Health) => llamacpp::read_health(status, body, report),
-            (Engine::Llamacpp, Endpoint::Slots) => llamacpp::read_slots(status, body, report),
-            (Engine::Llamacpp, Endpoint::Props) => llamacpp::read_props(status, body, report),
-            (Engine::Llamacpp, Endpoint::Metrics) => llamacpp::read_metrics(status, body, report),
-            (Engine::Llamacpp, Endpoint::Models) => llamacpp::read_models(status, body, report),
-            (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
-            (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
-            (Engine::Vllm, Endpoint::Metrics) => {
-                vllm::read_metrics(status, body, &vllm::VllmNames::default(), report);
-            }
-            (_, Endpoint::Health) => openai::read_health(status, body, report),
-            (_, Endpoint::Models) => openai::read_models(status, body, report),
-            _ => {}
-        }
-    }
-
-    /// Asks what tells engines apart.
-    async fn find_out(&self) -> Result<Engine, Failure> {
-        let health = self.get(Endpoint::Health).await?;
-        let props = self.get(Endpoint::Props).await?;
-        let metrics = self.get(Endpoint::Metrics).await?;
-        let version = self.get(Endpoint::Version).await?;
-        let models = self.get(Endpoint::Models).await?;
-        let answers = ProbeAnswers {
-            health: Some(health.view()),
-            props: Some(props.view()),
-            metrics: Some(metrics.view()),
-            version: Some(version.view()),
-            models: Some(models.view()),
-        };
-        let refused = matches!(models.status, 404 | 405 | 501);
-        match identify(&answers) {
-            Some(engine) => Ok(engine),
-            // It answers HTTP and has no list of models: only what we send there ourselves is to be known.
-            None if refused => Ok(Engine::Openai),
-            None => {
-                let said = format!("/v1/models answered {}, and nothing says which engine it is", models.status);
-                Err(Failure::new(FailureKind::Unreadable, said))
-            }
-        }
-    }
-
-    async fn get(&self, endpoint: Endpoint) -> Result<Answered, Failure> {
-        let mut request = Request::new(Body::empty());
-        *request.uri_mut() = http::Uri::from_static(endpoint.path());
-        let response = self.upstream.call(request).await.map_err(|error| failure(&*error))?;
-        let unreadable = |error: BoxError| {
-            Failure::new(FailureKind::Unreadable, format!("{}: {error}", endpoint.path()))
-        };
-        let (head, body) = Response::into_parts(response);
-        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(unreadable)?.to_bytes();
-        let server = head.headers.get(SERVER).and_then(|value| Some(value.to_str().ok()?.to_owned()));
-        Ok(Answered { status: head.status.as_u16(), server, body })
     }
 }
 
-/// Says what kind of failure an error of the transport is.
-fn failure(error: &(dyn std::error::Error + 'static)) -> Failure {
-    let sent = error.downcast_ref::<CallError>().map(CallError::sent);
-    let mut chain = vec![error.to_string()];
-    let mut kind = if sent == Some(Sent::No) { FailureKind::Unreachable } else { FailureKind::Unreadable };
-    let mut source = error.source();
-    while let Some(cause) = source {
-        chain.push(cause.to_string());
-        if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            // No connection within the time: a machine that is gone looks like this too.
-            kind = FailureKind::Unreachable;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_double_up_to_the_longest_and_stay_within_reason() {
+        let options = PollOptions::default();
+        let rests =
+            |options: &PollOptions| [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|n| options.rest(n).as_secs());
+        assert_eq!(rests(&options), [1, 1, 2, 4, 8, 10, 10, 10]);
+        let slow = PollOptions {
+            interval: Duration::from_secs(60),
+            ..options.clone()
+        };
+        assert_eq!(rests(&slow), [60; 8], "never sooner than without a failure");
+        for extreme in [Duration::ZERO, Duration::MAX] {
+            let options = PollOptions {
+                interval: extreme,
+                max_backoff: extreme,
+                ..options.clone()
+            };
+            let rest = options.rest(u32::MAX);
+            assert!(
+                (PollOptions::SHORTEST..=PollOptions::LONGEST).contains(&rest),
+                "{rest:?}"
+            );
         }
-        source = cause.source();
     }
-    Failure::new(kind, chain.join(": "))
 }

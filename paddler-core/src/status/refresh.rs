@@ -1,23 +1,28 @@
 //! Who keeps the statuses going?
 //!
-//! One task owns the board. Sources and polls send it events; it applies them, publishes at most every 10 ms, starts
-//! and stops polls as upstreams come and go, and ends what has settled for too long.
+//! One task owns the board. Sources and polls send it what they know; it applies that, publishes at most every 10 ms,
+//! starts and stops polls as upstreams come and go, and ends what has settled for too long. Nothing that a source or a
+//! transport does ends it, not even a panic.
 
-use std::collections::HashMap;
+mod polls;
+mod said;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::poll::{PollOptions, Poller};
+use self::polls::Polls;
+use self::said::{Details, Said};
+use super::poll::{PollOptions, Polled};
 use super::source::StatusSource;
 use super::{Applied, Published, StatusBoard, StatusEvent};
 use crate::clock::Clock;
 use crate::schedule::Tree;
-use crate::upstream::{Connect, Transport, UpstreamId, UpstreamSpec};
+use crate::upstream::{Connect, UpstreamId};
 
 /// How often what settles is looked at.
 const SETTLE_CHECK: Duration = Duration::from_millis(250);
@@ -39,7 +44,11 @@ pub struct StatusLoop {
 enum Command {
     Apply(StatusEvent),
     SetTree(Tree),
-    Drain { id: UpstreamId, draining: bool, done: oneshot::Sender<bool> },
+    Drain {
+        id: UpstreamId,
+        draining: bool,
+        done: oneshot::Sender<bool>,
+    },
 }
 
 /// The loop has ended: its runtime has shut down, or it has panicked.
@@ -71,15 +80,25 @@ impl StatusLoop {
     ) -> Self {
         let published = board.published();
         let (events, incoming) = mpsc::channel(EVENTS);
+        let (answers, polled) = mpsc::channel(EVENTS);
         let (commands, orders) = mpsc::channel(64);
         let mut feeds = JoinSet::new();
         for source in sources {
             feeds.spawn(feed(source, events.clone()));
         }
-        let permits = Arc::new(Semaphore::new(poll.as_ref().map_or(1, |poll| poll.concurrency.max(1))));
-        let polls = Polls { connect, options: poll, published: board.published(), clock, permits, events, running: HashMap::new() };
-        let keeper = Keeper { board, polls, clock, _feeds: feeds };
-        Self { published, commands, task: tokio::spawn(keeper.run(incoming, orders)) }
+        let keeper = Keeper {
+            polls: Polls::new(connect, poll, published.clone(), clock, answers),
+            board,
+            clock,
+            said: Said::default(),
+            feeds,
+        };
+        let task = tokio::spawn(keeper.run(incoming, polled, orders));
+        Self {
+            published,
+            commands,
+            task,
+        }
     }
 
     /// Where readers find the state in force.
@@ -92,7 +111,10 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn apply(&self, event: StatusEvent) -> Result<(), LoopEnded> {
-        self.commands.send(Command::Apply(event)).await.map_err(|_| LoopEnded)
+        self.commands
+            .send(Command::Apply(event))
+            .await
+            .map_err(|_| LoopEnded)
     }
 
     /// Puts another tree in force.
@@ -100,7 +122,10 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn set_tree(&self, tree: Tree) -> Result<(), LoopEnded> {
-        self.commands.send(Command::SetTree(tree)).await.map_err(|_| LoopEnded)
+        self.commands
+            .send(Command::SetTree(tree))
+            .await
+            .map_err(|_| LoopEnded)
     }
 
     /// Takes an upstream out of every pick at once, or lets it back in. Answers whether it is known.
@@ -109,7 +134,10 @@ impl StatusLoop {
     /// When the loop has ended.
     pub async fn set_draining(&self, id: UpstreamId, draining: bool) -> Result<bool, LoopEnded> {
         let (done, answer) = oneshot::channel();
-        self.commands.send(Command::Drain { id, draining, done }).await.map_err(|_| LoopEnded)?;
+        self.commands
+            .send(Command::Drain { id, draining, done })
+            .await
+            .map_err(|_| LoopEnded)?;
         answer.await.map_err(|_| LoopEnded)
     }
 }
@@ -132,33 +160,44 @@ struct Keeper {
     board: StatusBoard,
     polls: Polls,
     clock: Clock,
-    // Dropped, they end.
-    _feeds: JoinSet<()>,
+    said: Said,
+    /// The sources. Dropped, they end.
+    feeds: JoinSet<()>,
 }
 
 impl Keeper {
-    async fn run(mut self, mut events: mpsc::Receiver<StatusEvent>, mut orders: mpsc::Receiver<Command>) {
+    async fn run(
+        mut self,
+        mut events: mpsc::Receiver<StatusEvent>,
+        mut answers: mpsc::Receiver<Polled>,
+        mut orders: mpsc::Receiver<Command>,
+    ) {
         let mut settle_check = Instant::now() + SETTLE_CHECK;
         loop {
-            let publish = self.board.publish_due().map_or(settle_check, |due| self.clock.instant(due));
+            let publish = self.board.publish_due();
+            let wake = publish.map_or(settle_check, |due| self.clock.instant(due).min(settle_check));
+            // A branch whose pattern does not match is out until something else happens: sources may all have ended.
             tokio::select! {
-                // The loop itself holds a sender, so this never ends.
                 Some(event) = events.recv() => {
                     self.apply(event);
-                    for _ in 0..BATCH {
-                        let Ok(event) = events.try_recv() else { break };
-                        self.apply(event);
-                    }
+                    drain(&mut events, |event| self.apply(event));
+                }
+                Some(polled) = answers.recv() => {
+                    self.hear(polled);
+                    drain(&mut answers, |polled| self.hear(polled));
                 }
                 order = orders.recv() => match order {
                     Some(order) => self.obey(order),
                     None => return,
                 },
-                () = sleep_until(publish.min(settle_check)) => {}
+                Some(Err(error)) = self.feeds.join_next() => source_broke(&error),
+                Some(ended) = self.polls.ended() => self.poll_ended(ended),
+                () = sleep_until(wake) => {}
             }
             let now = self.clock.now();
             if self.board.publish_due().is_some_and(|due| due <= now) {
                 self.board.publish(now);
+                self.polls.published();
             }
             if settle_check <= Instant::now() {
                 self.board.expire(now);
@@ -179,108 +218,55 @@ impl Keeper {
         }
     }
 
+    fn hear(&mut self, polled: Polled) {
+        if let Some(event) = self.polls.believe(polled) {
+            self.apply(event);
+        }
+    }
+
+    fn poll_ended(&mut self, ended: Result<(), JoinError>) {
+        let panicked = ended.err().filter(JoinError::is_panic);
+        if let Some(event) = panicked.and_then(|error| self.polls.panicked(&error)) {
+            self.apply(event);
+        }
+    }
+
     fn apply(&mut self, event: StatusEvent) {
+        let mut details = Details::default();
         let event = match event {
-            StatusEvent::Upsert(spec) => match self.polls.connected(spec) {
+            StatusEvent::Upsert(spec) => match self.polls.follow(spec) {
                 Some(spec) => StatusEvent::Upsert(spec),
                 None => return,
             },
             event => event,
         };
-        let failure = match &event {
-            StatusEvent::Failed { failure, .. } => Some(failure.clone()),
-            _ => None,
-        };
-        let spec = match &event {
-            StatusEvent::Upsert(spec) => Some(spec.clone()),
-            _ => None,
-        };
+        match &event {
+            StatusEvent::Report { report, .. } => details.health = report.health,
+            StatusEvent::Failed { failure, .. } => details.failure = Some(failure.clone()),
+            StatusEvent::Upsert(_) | StatusEvent::Remove(_) => {}
+        }
+        let joining = matches!(event, StatusEvent::Upsert(_));
         let applied = self.board.apply(event, self.clock.now());
-        say(&applied, failure.as_ref());
-        match (applied, spec) {
-            (Applied::Joined(_) | Applied::Changed(_), Some(spec)) => {
-                // A poll takes its sample from the published state, so the upstream has to stand there first.
-                self.board.publish(self.clock.now());
-                self.polls.start(&spec);
-            }
-            (Applied::Left(id), _) => self.polls.stop(&id),
+        self.said.say(&applied, &details);
+        match &applied {
+            Applied::Left(id) => self.polls.leave(id),
+            // The board is full.
+            Applied::Ignored(id) if joining => self.polls.leave(id),
             _ => {}
         }
     }
 }
 
-/// Says once what an operator would want to know.
-fn say(applied: &Applied, failure: Option<&super::Failure>) {
-    match applied {
-        Applied::Joined(id) => tracing::info!(upstream = %id, "upstream joined"),
-        Applied::Changed(id) => tracing::info!(upstream = %id, "upstream changed"),
-        Applied::Left(id) => tracing::info!(upstream = %id, "upstream left"),
-        Applied::Reported { id, degraded } => {
-            for one in degraded {
-                let (signal, expected, found) = (one.signal.as_str(), &one.expected, &one.found);
-                tracing::warn!(upstream = %id, signal, %expected, %found, "a signal is missing: it counts as unknown");
-            }
-        }
-        // The first failure in a row is news, the rest is in the metrics.
-        Applied::Failed { id, failures: 1 } => {
-            let error = failure.map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(upstream = %id, %error, "upstream cannot be asked how it is");
-        }
-        Applied::Failed { .. } | Applied::Ignored(_) => {}
+/// Takes what is there, and no more than a batch.
+fn drain<T>(from: &mut mpsc::Receiver<T>, mut take: impl FnMut(T)) {
+    for _ in 0..BATCH {
+        let Ok(next) = from.try_recv() else { return };
+        take(next);
     }
 }
 
-/// The polls that are under way.
-struct Polls {
-    connect: Arc<dyn Connect>,
-    options: Option<PollOptions>,
-    published: Published,
-    clock: Clock,
-    permits: Arc<Semaphore>,
-    events: mpsc::Sender<StatusEvent>,
-    running: HashMap<UpstreamId, AbortHandle>,
-}
-
-impl Polls {
-    /// The spec with its transport; a spec that brings one keeps it.
-    fn connected(&self, mut spec: UpstreamSpec) -> Option<UpstreamSpec> {
-        if spec.extensions.get::<Transport>().is_none() {
-            match self.connect.connect(&spec) {
-                Ok(upstream) => spec.extensions.insert(Transport(upstream)),
-                Err(error) => {
-                    tracing::error!(upstream = %spec.id, %error, "upstream left out");
-                    return None;
-                }
-            }
-        }
-        Some(spec)
-    }
-
-    fn start(&mut self, spec: &UpstreamSpec) {
-        self.stop(&spec.id);
-        let (Some(options), Some(transport)) = (&self.options, spec.extensions.get::<Transport>()) else { return };
-        let poller = Poller {
-            id: spec.id.clone(),
-            engine: spec.engine,
-            upstream: transport.0.clone(),
-            published: self.published.clone(),
-            clock: self.clock,
-            options: options.clone(),
-            permits: self.permits.clone(),
-            events: self.events.clone(),
-        };
-        self.running.insert(spec.id.clone(), tokio::spawn(poller.run()).abort_handle());
-    }
-
-    fn stop(&mut self, id: &UpstreamId) {
-        if let Some(poll) = self.running.remove(id) {
-            poll.abort();
-        }
-    }
-}
-
-impl Drop for Polls {
-    fn drop(&mut self) {
-        self.running.values().for_each(AbortHandle::abort);
+fn source_broke(error: &JoinError) {
+    if error.is_panic() {
+        tracing::error!(%error, "a status source has panicked: what it said stays in force, and it will say no more");
     }
 }

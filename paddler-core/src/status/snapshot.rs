@@ -24,8 +24,12 @@ pub struct Entry {
     pub(crate) tenant: u16,
     pub(crate) report: Option<Arc<Report>>,
     pub(crate) reported_at: Moment,
+    /// The number of the sample that the report was asked with.
+    pub(crate) sample: u64,
     pub(crate) others: u32,
     pub(crate) failures: u32,
+    /// Those of the last failures that found nobody, in a row.
+    pub(crate) refused: u32,
     pub(crate) last_failure: Option<Failure>,
 }
 
@@ -38,14 +42,17 @@ impl Entry {
             tenant: 0,
             report: None,
             reported_at: Moment::ZERO,
+            sample: 0,
             others: 0,
             failures: 0,
+            refused: 0,
             last_failure: None,
         }
     }
 
     pub(crate) fn set_unreachable(&mut self) {
         self.failures = UNREACHABLE_AFTER;
+        self.refused = UNREACHABLE_AFTER;
         self.last_failure = Some(Failure::new(FailureKind::Unreachable, "no connection"));
     }
 
@@ -84,10 +91,9 @@ impl Entry {
         self.last_failure.as_ref()
     }
 
-    /// Whether several connections in a row could not be made.
+    /// Whether several connections in a row could not be made. Any other failure in between says that somebody is there.
     pub fn is_unreachable(&self) -> bool {
-        let refused = |failure: &Failure| failure.kind == FailureKind::Unreachable;
-        self.failures >= UNREACHABLE_AFTER && self.last_failure.as_ref().is_some_and(refused)
+        self.refused >= UNREACHABLE_AFTER
     }
 
     /// The models it answers for: what the user says, else what it says itself.

@@ -1,6 +1,6 @@
 //! Which adapters have open leases at an upstream?
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::upstream::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A model or adapter name, as a number that is never given to another name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -12,6 +12,7 @@ const CELLS: usize = 16;
 
 /// Each cell packs an adapter (high half) and its open leases (low half).
 #[derive(Default)]
+#[repr(align(64))]
 pub(crate) struct AdapterCells([AtomicU64; CELLS]);
 
 /// The cell that a lease counts in.
@@ -34,16 +35,9 @@ impl AdapterCells {
     }
 
     fn claim(&self, fits: impl Fn((NameId, u32)) -> bool, name: NameId) -> Option<Cell> {
-        for (index, cell) in self.0.iter().enumerate() {
-            let mut word = cell.load(Relaxed);
-            while fits(unpack(word)) {
-                match cell.compare_exchange_weak(word, pack(name, unpack(word).1 + 1), Relaxed, Relaxed) {
-                    Ok(_) => return Some(Cell(index as u8)),
-                    Err(seen) => word = seen,
-                }
-            }
-        }
-        None
+        let one_more = |word| fits(unpack(word)).then(|| pack(name, unpack(word).1 + 1));
+        let claimed = |cell: &AtomicU64| cell.fetch_update(Relaxed, Relaxed, one_more).is_ok();
+        self.0.iter().position(claimed).map(|index| Cell(index as u8))
     }
 
     /// Ends a lease that was counted in this cell. The name cannot have changed: it only does at zero leases.
@@ -58,43 +52,5 @@ impl AdapterCells {
                 each(name);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open_names(cells: &AdapterCells) -> Vec<u32> {
-        let mut names = Vec::new();
-        cells.for_each_open(|name| names.push(name.0));
-        names
-    }
-
-    #[test]
-    fn an_adapter_counts_until_its_last_lease_ends() {
-        let cells = AdapterCells::default();
-        let (a, b) = (cells.open(NameId(7)).unwrap(), cells.open(NameId(7)).unwrap());
-        assert_eq!(a, b);
-        cells.close(a);
-        assert_eq!(open_names(&cells), [7]);
-        cells.close(b);
-        assert!(open_names(&cells).is_empty());
-    }
-
-    #[test]
-    fn a_cell_is_used_again_and_the_overflow_is_refused() {
-        let cells = AdapterCells::default();
-        let held: Vec<_> = (0..CELLS as u32)
-            .map(|name| cells.open(NameId(name)).unwrap())
-            .collect();
-        assert_eq!(cells.open(NameId(99)), None);
-        assert!(
-            cells.open(NameId(3)).is_some(),
-            "a known adapter needs no new cell"
-        );
-        cells.close(held[0]);
-        assert_eq!(cells.open(NameId(99)), Some(held[0]));
-        assert!(!open_names(&cells).contains(&0));
     }
 }

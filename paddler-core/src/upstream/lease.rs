@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::Moment;
 use crate::status::Snapshot;
 use crate::upstream::adapters::NameId;
 use crate::upstream::ledger::{Ledger, Take, Taken};
@@ -63,9 +62,10 @@ impl Lease {
         self.stage
     }
 
-    /// The weight that is reserved: what was asked for, at most the upstream's limit.
+    /// The weight that is counted: what was asked for, at most the upstream's limit. After
+    /// [`move_to`](Self::move_to) it is all that was asked for.
     pub fn weight(&self) -> u32 {
-        self.taken.map_or(0, |taken| taken.weight)
+        self.taken.as_ref().map_or(0, |taken| taken.weight)
     }
 
     /// The request is on its way: from now on the upstream may be working on it.
@@ -92,27 +92,31 @@ impl Lease {
     /// there from now on, even above its limit, because the request is there already.
     ///
     /// # Errors
-    /// The index, when the snapshot has no upstream there. The lease then stays where it was.
-    pub fn move_to(
-        &mut self,
-        snapshot: &Snapshot,
-        upstream: UpstreamIndex,
-        now: Moment,
-    ) -> Result<(), UpstreamIndex> {
-        let spec = snapshot.spec(upstream).ok_or(upstream)?;
-        if spec.id == self.id {
+    /// The index, when the snapshot has no upstream there, or it has left since, or the snapshot is another board's. The
+    /// lease then stays where it was.
+    pub fn move_to(&mut self, snapshot: &Snapshot, upstream: UpstreamIndex) -> Result<(), UpstreamIndex> {
+        let entry = snapshot.entry(upstream).ok_or(upstream)?;
+        if !Arc::ptr_eq(&self.ledger, snapshot.ledger()) {
+            return Err(upstream);
+        }
+        let Some(taken) = &self.taken else { return Ok(()) };
+        if taken.slot == upstream.0 && entry.spec.id == self.id {
             return Ok(());
         }
-        if let Some(taken) = self.taken.take() {
-            let take = Take {
-                weight: self.weight,
-                tokens: taken.tokens,
-                adapter: self.adapter,
-            };
-            self.taken = Some(self.ledger.force_take(upstream.0, take, now));
-            self.ledger.give_back(taken);
+        let take = Take {
+            weight: self.weight,
+            tokens: taken.tokens,
+            adapter: self.adapter,
+        };
+        // Counted twice for a moment, and never not at all.
+        let moved = self
+            .ledger
+            .take_over(upstream.0, entry.tenant, take, taken)
+            .ok_or(upstream)?;
+        if let Some(left) = self.taken.replace(moved) {
+            self.ledger.give_back(left);
         }
-        self.id = spec.id.clone();
+        self.id = entry.spec.id.clone();
         Ok(())
     }
 }

@@ -5,33 +5,46 @@
 //! until it has left *and* nothing is open on it; places lie in chunks of 64, so that a chunk is a word of the
 //! candidate set and the ledger grows without moving.
 //!
-//! The reservation is the promise: weight and limit share one word with the number of the place's tenant, so
-//! compare-and-swap can neither exceed the limit nor land on another upstream that got the place since.
+//! # Memory
+//! What a pick reads of every upstream lies side by side, one array a counter; a lease writes to three of them. Two
+//! upstreams can so share a cache line, which is the price of scans that walk memory in line. What only one upstream is
+//! asked for (its adapters, its young weight) has cache lines of its own.
+//!
+//! # Orderings
+//! Counters are independent of each other, and relaxed. Two facts span several of them:
+//! - *Quiet.* A request is counted before the word is changed, and uncounted after all else was given back. Each change
+//!   of the word publishes what came before it. So after [`Ledger::close`] has changed the word, the counts of all who
+//!   reserved before are seen, and whoever comes later finds another tenant; and whoever sees the count at zero sees
+//!   all else given back.
+//! - *Sampled.* The weight is read before the young weight in it, so that requests which begin in between count as not
+//!   seen by the engine. Only one that is between its two counts at that very instant counts as seen.
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::Moment;
 use crate::upstream::adapters::{AdapterCells, Cell, NameId};
+use crate::upstream::reserve::{Reserve, ReserveWord};
 use crate::upstream::settling::Settlings;
-use crate::upstream::young::YoungWeight;
+use crate::upstream::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::upstream::young::{Span, YoungWeight};
+use crate::upstream::{CHUNK, UpstreamIndex};
 
-/// Upstreams in a chunk: the bits of a word.
-pub(crate) const CHUNK: usize = 64;
 const CHUNKS: usize = 512;
 
 /// The counters of up to 32,768 upstreams. See the module for how.
 pub struct Ledger {
     chunks: Box<[OnceLock<Box<Chunk>>]>,
     settlings: Settlings,
-    samples: AtomicU64,
     freed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct Chunk {
-    reserve: [AtomicU64; CHUNK],
+    reserve: [ReserveWord; CHUNK],
     requests: [AtomicU32; CHUNK],
     prefill: [AtomicU64; CHUNK],
     adapter_leases: [AtomicU32; CHUNK],
@@ -43,10 +56,10 @@ struct Chunk {
 impl Chunk {
     fn new() -> Self {
         Self {
-            reserve: [const { AtomicU64::new(0) }; CHUNK],
-            requests: [const { AtomicU32::new(0) }; CHUNK],
-            prefill: [const { AtomicU64::new(0) }; CHUNK],
-            adapter_leases: [const { AtomicU32::new(0) }; CHUNK],
+            reserve: std::array::from_fn(|_| ReserveWord::default()),
+            requests: std::array::from_fn(|_| AtomicU32::new(0)),
+            prefill: std::array::from_fn(|_| AtomicU64::new(0)),
+            adapter_leases: std::array::from_fn(|_| AtomicU32::new(0)),
             adapters: std::array::from_fn(|_| AdapterCells::default()),
             young: std::array::from_fn(|_| YoungWeight::default()),
             barred: AtomicU64::new(0),
@@ -54,54 +67,36 @@ impl Chunk {
     }
 }
 
-/// One word: tenant (16 bits), limit (24), weight (24).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reserve(pub(crate) u64);
-
-impl Reserve {
-    const FIELD: u64 = (1 << 24) - 1;
-    /// No limit. Also the largest weight that can be open on one upstream.
-    pub(crate) const UNLIMITED: u32 = Self::FIELD as u32;
-
-    fn new(tenant: u16, limit: u32, weight: u32) -> Self {
-        let limit = limit.min(Self::UNLIMITED);
-        Self((u64::from(tenant) << 48) | (u64::from(limit) << 24) | (u64::from(weight) & Self::FIELD))
-    }
-
-    pub(crate) fn tenant(self) -> u16 {
-        (self.0 >> 48) as u16
-    }
-
-    pub(crate) fn limit(self) -> u32 {
-        ((self.0 >> 24) & Self::FIELD) as u32
-    }
-
-    pub(crate) fn weight(self) -> u32 {
-        (self.0 & Self::FIELD) as u32
-    }
-
-    /// Whether `weight` more fits. A request heavier than the whole limit fits when nothing else is open: the engine
-    /// runs its parts one after the other.
-    pub(crate) fn fits(self, weight: u32) -> bool {
-        self.weight().saturating_add(self.capped(weight)) <= self.limit()
-    }
-
-    /// What a request of this weight takes here: never more than the limit, or it could never run.
-    pub(crate) fn capped(self, weight: u32) -> u32 {
-        weight.min(self.limit().max(1))
-    }
+/// What is open on one upstream by our own count, each number read once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OwnLoad {
+    /// Weight that is reserved, with what settles.
+    pub weight: u32,
+    /// The most weight that we may reserve: the upstream's limit without what others hold. `None` is no limit.
+    pub limit: Option<u32>,
+    /// Requests that have not ended, those without weight included.
+    pub requests: u32,
+    /// Prompt tokens that no first byte has answered yet (estimated).
+    pub prefill_tokens: u64,
+    /// Requests that use an adapter.
+    pub adapter_requests: u32,
 }
 
 /// What was open on an upstream when a poll was about to be sent. A report carries it, so that our own requests are not
 /// counted twice: once by us and once by the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleToken {
-    /// Orders this sample against the ends of leases.
+    /// Orders samples among each other, and against the ends of leases.
     pub(crate) sequence: u64,
     /// Own weight that the engine must have seen by then.
     pub(crate) own: u32,
+    /// How much of that was settling.
+    pub(crate) settling: u32,
     /// When it was taken.
     pub(crate) at: Moment,
+    /// Whose it is: the place alone may be another upstream's by now.
+    pub(crate) slot: u32,
     pub(crate) tenant: u16,
 }
 
@@ -117,15 +112,23 @@ impl SampleToken {
     }
 }
 
-/// What a lease took, so that exactly that is given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a request would take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Take {
+    pub(crate) weight: u32,
+    pub(crate) tokens: u32,
+    pub(crate) adapter: Option<NameId>,
+}
+
+/// What a lease took. It cannot be copied, so that it is given back once.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
 pub(crate) struct Taken {
     pub(crate) slot: u32,
     pub(crate) weight: u32,
     pub(crate) tokens: u32,
     cell: Option<Cell>,
-    adapter: bool,
-    born: u64,
+    born: Span,
 }
 
 impl Ledger {
@@ -139,14 +142,14 @@ impl Ledger {
         Self {
             chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             settlings: Settlings::new(settle),
-            samples: AtomicU64::new(0),
             freed: OnceLock::new(),
         }
     }
 
     /// Has `call` called whenever weight was given back or a limit rose. Only the first hook counts.
     ///
-    /// It is called on the thread that freed, often inside a drop: it must be quick and must not block.
+    /// It is called on the thread that freed, often inside a drop: it must be quick and must not block. No lock of the
+    /// ledger is held meanwhile.
     pub fn on_freed(&self, call: impl Fn() + Send + Sync + 'static) {
         if self.freed.set(Box::new(call)).is_err() {
             tracing::warn!("a second hook for freed weight was set on one ledger; it is not used");
@@ -164,55 +167,41 @@ impl Ledger {
         (self.chunks[chunk].get_or_init(|| Box::new(Chunk::new())), lane)
     }
 
-    fn reserve_word(&self, slot: u32) -> &AtomicU64 {
+    fn known_chunk(&self, chunk: usize) -> Option<&Chunk> {
+        self.chunks.get(chunk)?.get().map(|chunk| &**chunk)
+    }
+
+    fn word(&self, slot: u32) -> &ReserveWord {
         let (chunk, lane) = self.chunk(slot);
         &chunk.reserve[lane]
     }
 
     /// The word as it is now.
     pub(crate) fn reserved(&self, slot: u32) -> Reserve {
-        Reserve(self.reserve_word(slot).load(Relaxed))
+        self.word(slot).load()
     }
 
-    /// Gives the place to a new upstream: nothing may be open on it.
+    /// Gives the place to a new upstream: nothing may be open on it. Returns the number of the tenancy.
     pub(crate) fn open(&self, slot: u32, limit: u32) -> u16 {
-        let word = self.reserve_word(slot);
-        let old = Reserve(word.load(Relaxed));
-        debug_assert_eq!(old.weight(), 0);
-        word.store(Reserve::new(old.tenant(), limit, 0).0, Relaxed);
         self.set_barred(slot, false);
-        old.tenant()
+        self.word(slot).open(limit)
     }
 
     /// Ends the tenancy: who holds an older snapshot can reserve nothing here any more; leases end as usual.
     pub(crate) fn close(&self, slot: u32) {
-        self.update(slot, |old| {
-            Reserve::new(old.tenant().wrapping_add(1), old.limit(), old.weight())
-        });
+        self.word(slot).close();
     }
 
-    /// Whether nothing is open and nothing settles.
+    /// Whether nothing is open and nothing settles. After [`close`](Self::close) it stays so.
     pub(crate) fn is_quiet(&self, slot: u32) -> bool {
         let (chunk, lane) = self.chunk(slot);
-        self.reserved(slot).weight() == 0 && chunk.requests[lane].load(Relaxed) == 0
+        self.reserved(slot).weight() == 0 && chunk.requests[lane].load(Acquire) == 0
     }
 
     /// Changes the limit. A smaller one than what is open takes nothing away: it only lets nobody in until it fits.
     pub(crate) fn set_limit(&self, slot: u32, limit: u32) {
-        let old = self.update(slot, |old| Reserve::new(old.tenant(), limit, old.weight()));
-        if limit > old.limit() {
+        if self.word(slot).set_limit(limit) {
             self.notify();
-        }
-    }
-
-    fn update(&self, slot: u32, change: impl Fn(Reserve) -> Reserve) -> Reserve {
-        let word = self.reserve_word(slot);
-        let mut old = Reserve(word.load(Relaxed));
-        loop {
-            match word.compare_exchange_weak(old.0, change(old).0, Relaxed, Relaxed) {
-                Ok(_) => return old,
-                Err(now) => old = Reserve(now),
-            }
         }
     }
 
@@ -228,69 +217,52 @@ impl Ledger {
 
     /// The barred upstreams of one word of the candidate set.
     pub(crate) fn barred(&self, word: usize) -> u64 {
-        self.chunks
-            .get(word)
-            .and_then(OnceLock::get)
+        self.known_chunk(word)
             .map_or(0, |chunk| chunk.barred.load(Relaxed))
     }
 
-    /// Reserves `weight` for tenant `tenant` of the place, unless that exceeds the limit or the tenant has left.
+    /// Reserves for tenant `tenant` of the place, unless that exceeds the limit or the tenant has left.
     pub(crate) fn try_take(&self, slot: u32, tenant: u16, take: Take, now: Moment) -> Option<Taken> {
-        let word = self.reserve_word(slot);
-        let mut old = Reserve(word.load(Relaxed));
-        loop {
-            if old.tenant() != tenant || (take.weight > 0 && !old.fits(take.weight)) {
-                return None;
-            }
-            let weight = old.weight() + old.capped(take.weight);
-            match word.compare_exchange_weak(
-                old.0,
-                Reserve::new(tenant, old.limit(), weight).0,
-                Relaxed,
-                Relaxed,
-            ) {
-                Ok(_) => return Some(self.account(slot, old.capped(take.weight), take, now)),
-                Err(seen) => old = Reserve(seen),
-            }
+        let word = self.reserved(slot);
+        if word.tenant() != tenant || !word.fits(take.weight) {
+            // The usual refusal writes nothing.
+            return None;
         }
+        self.take(slot, take, Span::of(now), |word| word.take(tenant, take.weight))
     }
 
-    /// Counts weight that is there already, whatever the limit says: somebody else has sent the request.
-    pub(crate) fn force_take(&self, slot: u32, take: Take, now: Moment) -> Taken {
-        let mut weight = 0;
-        // The word has 24 bits for weight; beyond that the count stops, as no machine holds so many requests.
-        let word = self.reserve_word(slot);
-        let mut old = Reserve(word.load(Relaxed));
-        while take.weight > 0 {
-            weight = take.weight.min(Reserve::UNLIMITED - old.weight());
-            let new = Reserve::new(old.tenant(), old.limit(), old.weight() + weight);
-            match word.compare_exchange_weak(old.0, new.0, Relaxed, Relaxed) {
-                Ok(_) => break,
-                Err(seen) => old = Reserve(seen),
-            }
-        }
-        self.account(slot, weight, take, now)
+    /// Counts at the place what was taken elsewhere, whatever the limit says: somebody else has sent the request there.
+    /// `None` when the tenant has left.
+    pub(crate) fn take_over(&self, slot: u32, tenant: u16, take: Take, from: &Taken) -> Option<Taken> {
+        self.take(slot, take, from.born, |word| word.force(tenant, take.weight))
     }
 
-    fn account(&self, slot: u32, weight: u32, take: Take, now: Moment) -> Taken {
+    fn take(
+        &self,
+        slot: u32,
+        take: Take,
+        born: Span,
+        reserve: impl FnOnce(&ReserveWord) -> Option<u32>,
+    ) -> Option<Taken> {
         let (chunk, lane) = self.chunk(slot);
         chunk.requests[lane].fetch_add(1, Relaxed);
+        let Some(weight) = reserve(&chunk.reserve[lane]) else {
+            chunk.requests[lane].fetch_sub(1, Release);
+            return None;
+        };
+        chunk.young[lane].add(born, weight);
         chunk.prefill[lane].fetch_add(u64::from(take.tokens), Relaxed);
-        let born = chunk.young[lane].add(now, weight);
-        let cell = take
-            .adapter
-            .and_then(|adapter| chunk.adapters[lane].open(adapter));
+        let cell = take.adapter.and_then(|name| chunk.adapters[lane].open(name));
         if cell.is_some() {
             chunk.adapter_leases[lane].fetch_add(1, Relaxed);
         }
-        Taken {
+        Some(Taken {
             slot,
             weight,
             tokens: take.tokens,
             cell,
-            adapter: cell.is_some(),
             born,
-        }
+        })
     }
 
     /// The first byte came: the prompt is no longer being read.
@@ -300,23 +272,21 @@ impl Ledger {
         taken.tokens = 0;
     }
 
-    /// Gives everything back but the weight.
+    /// Gives everything back but the weight; the request itself last, see the module.
     fn close_account(&self, mut taken: Taken) {
         self.prefilled(&mut taken);
         let (chunk, lane) = self.chunk(taken.slot);
         if let Some(cell) = taken.cell {
             chunk.adapters[lane].close(cell);
-        }
-        if taken.adapter {
             chunk.adapter_leases[lane].fetch_sub(1, Relaxed);
         }
         chunk.young[lane].remove(taken.born, taken.weight);
-        chunk.requests[lane].fetch_sub(1, Relaxed);
+        chunk.requests[lane].fetch_sub(1, Release);
     }
 
     /// The engine is free of this request: gives all of it back.
     pub(crate) fn give_back(&self, taken: Taken) {
-        self.release_weight(taken.slot, taken.weight);
+        self.word(taken.slot).release(taken.weight);
         self.close_account(taken);
         self.notify();
     }
@@ -327,39 +297,38 @@ impl Ledger {
         if taken.weight == 0 {
             return self.give_back(taken);
         }
-        self.settlings
-            .add(taken.slot, taken.weight, self.samples.load(Relaxed));
+        self.settlings.add(taken.slot, taken.weight);
         self.close_account(taken);
-    }
-
-    fn release_weight(&self, slot: u32, weight: u32) {
-        if weight > 0 {
-            self.update(slot, |old| {
-                debug_assert!(old.weight() >= weight);
-                Reserve::new(old.tenant(), old.limit(), old.weight().saturating_sub(weight))
-            });
-        }
     }
 
     /// To be taken just before a poll is sent.
     pub(crate) fn sample(&self, slot: u32, tenant: u16, now: Moment) -> SampleToken {
         let (chunk, lane) = self.chunk(slot);
-        let sequence = self.samples.fetch_add(1, Relaxed) + 1;
-        let young = chunk.young[lane].since(now, Self::TRANSIT);
+        let (sequence, settling, own) = self.settlings.sample(slot, || {
+            let weight = chunk.reserve[lane].load().weight();
+            weight.saturating_sub(chunk.young[lane].since(now, Self::TRANSIT))
+        });
         SampleToken {
             sequence,
-            own: self.reserved(slot).weight().saturating_sub(young),
+            own,
+            settling,
             at: now,
+            slot,
             tenant,
         }
     }
 
-    /// A report sampled with `token` says that `reported` weight is at the engine: settling weight that it cannot
-    /// contain is given back.
-    pub(crate) fn settle(&self, slot: u32, token: SampleToken, reported: u32) {
-        let freed = self.settlings.confirm(slot, token, reported);
-        if freed > 0 {
-            self.release_weight(slot, freed);
+    /// A report sampled with `token` says that `reported` weight is at the engine. What it has beyond our requests that
+    /// were open then may be ghosts of ended ones; settling weight above that is given back.
+    pub(crate) fn settle(&self, token: SampleToken, reported: u32) {
+        let open = token.own.saturating_sub(token.settling);
+        let ghosts = reported.saturating_sub(open);
+        let word = self.word(token.slot);
+        let release = |weight| word.release(weight);
+        if self
+            .settlings
+            .confirm(token.slot, token.sequence, ghosts, release)
+        {
             self.notify();
         }
     }
@@ -368,7 +337,7 @@ impl Ledger {
     pub(crate) fn expire_settling(&self, now: Moment) -> Option<Moment> {
         let mut any = false;
         let next = self.settlings.expire(now, |slot, weight| {
-            self.release_weight(slot, weight);
+            self.word(slot).release(weight);
             any = true;
         });
         if any {
@@ -382,9 +351,25 @@ impl Ledger {
         self.settlings.total()
     }
 
+    /// What is open at this place of the snapshot in force.
+    pub fn own_load(&self, upstream: UpstreamIndex) -> OwnLoad {
+        let lane = upstream.get() % CHUNK;
+        let Some(chunk) = self.known_chunk(upstream.get() / CHUNK) else {
+            return OwnLoad::default();
+        };
+        let word = chunk.reserve[lane].load();
+        OwnLoad {
+            weight: word.weight(),
+            limit: Some(word.limit()).filter(|limit| *limit != Reserve::UNLIMITED),
+            requests: chunk.requests[lane].load(Relaxed),
+            prefill_tokens: chunk.prefill[lane].load(Relaxed),
+            adapter_requests: chunk.adapter_leases[lane].load(Relaxed),
+        }
+    }
+
     /// Copies the weight words of one chunk, each read once. Absent chunks read as zero.
     pub(crate) fn freeze_weight(&self, chunk: usize, into: &mut [u64]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.reserve[lane].load(Relaxed));
+        self.freeze(chunk, into, |chunk, lane| chunk.reserve[lane].glance());
     }
 
     /// Copies how many requests are open.
@@ -398,7 +383,7 @@ impl Ledger {
     }
 
     fn freeze<T: Default>(&self, chunk: usize, into: &mut [T], read: impl Fn(&Chunk, usize) -> T) {
-        let chunk = self.chunks.get(chunk).and_then(OnceLock::get);
+        let chunk = self.known_chunk(chunk);
         for (lane, to) in into.iter_mut().enumerate().take(CHUNK) {
             *to = chunk.map_or_else(T::default, |chunk| read(chunk, lane));
         }
@@ -407,7 +392,7 @@ impl Ledger {
     /// Calls `each` with every place of one chunk on which adapters have open leases, and those adapters: one can come
     /// twice.
     pub(crate) fn open_adapters(&self, chunk: usize, mut each: impl FnMut(usize, &AdapterCells)) {
-        let Some(cells) = self.chunks.get(chunk).and_then(OnceLock::get) else {
+        let Some(cells) = self.known_chunk(chunk) else {
             return;
         };
         for (lane, leases) in cells.adapter_leases.iter().enumerate() {
@@ -416,26 +401,6 @@ impl Ledger {
             }
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn requests(&self, slot: u32) -> u32 {
-        let (chunk, lane) = self.chunk(slot);
-        chunk.requests[lane].load(Relaxed)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn prefill_tokens(&self, slot: u32) -> u64 {
-        let (chunk, lane) = self.chunk(slot);
-        chunk.prefill[lane].load(Relaxed)
-    }
-}
-
-/// What a request would take.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Take {
-    pub(crate) weight: u32,
-    pub(crate) tokens: u32,
-    pub(crate) adapter: Option<NameId>,
 }
 
 impl fmt::Debug for Ledger {

@@ -10,8 +10,12 @@ mod extensions;
 pub mod http;
 mod lease;
 mod ledger;
+mod reserve;
 mod settling;
 mod spec;
+mod sync;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "proxy")]
 mod transport;
 mod young;
@@ -19,9 +23,13 @@ mod young;
 pub(crate) use adapters::NameId;
 pub use extensions::Extensions;
 pub use lease::{Lease, Stage};
-pub(crate) use ledger::{CHUNK, Reserve, Take};
-pub use ledger::{Ledger, SampleToken};
+pub(crate) use ledger::Take;
+pub use ledger::{Ledger, OwnLoad, SampleToken};
+pub(crate) use reserve::Reserve;
 pub use spec::{Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec};
 
 #[cfg(feature = "proxy")]
 pub use transport::{CallError, Connect, Sent, Transport, Upstream};
+
+/// Places in a chunk of the ledger: the bits of a word.
+pub(crate) const CHUNK: usize = 64;

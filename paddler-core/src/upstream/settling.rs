@@ -2,47 +2,63 @@
 //!
 //! A cancelled request keeps its slot busy until the engine notices. Handing the slot on at once would queue the next
 //! request behind a ghost. So the weight settles: it stays reserved until a report *sampled after the end* shows the
-//! room, or a time limit passes. Cancels are rare and never on the way of a pick, so a lock is fine here.
+//! room, or a time limit passes. Cancels and samples are rare and never on the way of a pick, so a lock is fine here;
+//! it also puts the ends and the samples in one order.
 
-use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::Moment;
-use crate::upstream::ledger::SampleToken;
+use crate::upstream::sync::{Mutex, MutexGuard};
 
 #[derive(Debug)]
 pub(crate) struct Settlings {
     limit: Duration,
-    held: Mutex<Vec<Settling>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Samples taken so far: the number of the last one.
+    samples: u64,
+    /// The oldest first.
+    list: Vec<Settling>,
 }
 
 #[derive(Debug)]
 struct Settling {
     slot: u32,
     weight: u32,
-    /// The last sample that had been taken when it ended: a later one shows whether the engine is free of it.
+    /// The last sample before it ended: a later one shows whether the engine is free of it.
     after: u64,
     /// Set when the clock is first looked at after the end: a drop has no clock.
     deadline: Option<Moment>,
+}
+
+impl Held {
+    fn weight(&self, of: impl Fn(&Settling) -> bool) -> u32 {
+        let weights = self.list.iter().filter(|one| of(one)).map(|one| one.weight);
+        weights.fold(0, u32::saturating_add)
+    }
 }
 
 impl Settlings {
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
             limit,
-            held: Mutex::new(Vec::new()),
+            held: Mutex::new(Held::default()),
         }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Vec<Settling>> {
+    fn held(&self) -> MutexGuard<'_, Held> {
         // Nothing in here can leave the list half changed.
-        self.held
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, slot: u32, weight: u32, after: u64) {
-        self.held().push(Settling {
+    pub(crate) fn add(&self, slot: u32, weight: u32) {
+        let mut held = self.held();
+        let after = held.samples;
+        held.list.push(Settling {
             slot,
             weight,
             after,
@@ -51,44 +67,49 @@ impl Settlings {
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.held()
-            .iter()
-            .map(|settling| u64::from(settling.weight))
-            .sum()
+        let held = self.held();
+        held.list.iter().map(|one| u64::from(one.weight)).sum()
     }
 
-    /// Weight that a sample proves to be free: of what we held there, the engine shows only `reported`, and the
-    /// requests that are still open come first in that.
-    pub(crate) fn confirm(&self, slot: u32, token: SampleToken, reported: u32) -> u32 {
+    /// Begins a sample: its number, the weight that settles at the place, and what `read` reads in the same moment.
+    pub(crate) fn sample<T>(&self, slot: u32, read: impl FnOnce() -> T) -> (u64, u32, T) {
         let mut held = self.held();
-        let ended = |settling: &Settling| settling.slot == slot && settling.after < token.sequence;
-        let settling: u32 = held.iter().filter(|s| ended(s)).map(|s| s.weight).sum();
-        let open = token.own.saturating_sub(settling);
-        let mut free = settling - settling.min(reported.saturating_sub(open));
-        let freed = free;
+        held.samples += 1;
+        (held.samples, held.weight(|one| one.slot == slot), read())
+    }
+
+    /// Gives back what sample number `sample` proves to be free at the place: of what had ended before it, the engine
+    /// can still be at no more than `ghosts`. Returns whether anything was given back.
+    pub(crate) fn confirm(&self, slot: u32, sample: u64, ghosts: u32, mut release: impl FnMut(u32)) -> bool {
+        let mut held = self.held();
+        let ended = |one: &Settling| one.slot == slot && one.after < sample;
+        let mut free = held.weight(ended).saturating_sub(ghosts);
+        if free == 0 {
+            return false;
+        }
         // The oldest first: it is the likeliest to be gone.
-        held.retain_mut(|settling| {
-            if free == 0 || !ended(settling) {
-                return true;
+        held.list.retain_mut(|one| {
+            if ended(one) {
+                let part = free.min(one.weight);
+                release(part);
+                one.weight -= part;
+                free -= part;
             }
-            let part = free.min(settling.weight);
-            settling.weight -= part;
-            free -= part;
-            settling.weight > 0
+            one.weight > 0
         });
-        freed
+        true
     }
 
     /// Ends what is over its time; returns when the next one will be.
-    pub(crate) fn expire(&self, now: Moment, mut ended: impl FnMut(u32, u32)) -> Option<Moment> {
+    pub(crate) fn expire(&self, now: Moment, mut release: impl FnMut(u32, u32)) -> Option<Moment> {
         let mut held = self.held();
-        held.retain_mut(|settling| {
-            let deadline = *settling.deadline.get_or_insert(now.saturating_add(self.limit));
+        held.list.retain_mut(|one| {
+            let deadline = *one.deadline.get_or_insert(now.saturating_add(self.limit));
             if deadline <= now {
-                ended(settling.slot, settling.weight);
+                release(one.slot, one.weight);
             }
             deadline > now
         });
-        held.iter().filter_map(|settling| settling.deadline).min()
+        held.list.iter().filter_map(|one| one.deadline).min()
     }
 }

@@ -3,111 +3,72 @@
 //! A ring of short spans, each with the weight that was taken in it and is still open. Exact to one span, bounded in
 //! size whatever the load, and kept without a lock.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::Moment;
+use crate::upstream::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const SPAN_NANOS: u64 = 4_000_000;
 const SPANS: usize = 8;
 const WEIGHT_BITS: u32 = 24;
 const WEIGHT_MASK: u64 = (1 << WEIGHT_BITS) - 1;
 
-/// Each cell packs the number of a span (high) and the weight taken in it (low 24 bits).
+/// The number of a span of time. From one on, so that an empty ring is never mistaken for the first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    pub(crate) fn of(now: Moment) -> Self {
+        Self((now.as_nanos() / SPAN_NANOS + 1) & (u64::MAX >> WEIGHT_BITS))
+    }
+}
+
+/// Each cell packs the number of a span (high) and the weight taken in it (low 24 bits). All are on one cache line.
 #[derive(Default)]
+#[repr(align(64))]
 pub(crate) struct YoungWeight([AtomicU64; SPANS]);
 
 impl YoungWeight {
-    fn span(now: Moment) -> u64 {
-        // From one on, so that an empty ring is never mistaken for the first span.
-        (now.as_nanos() / SPAN_NANOS + 1) & (u64::MAX >> WEIGHT_BITS)
-    }
-
-    /// Counts weight taken now; returns what [`remove`](Self::remove) needs.
-    pub(crate) fn add(&self, now: Moment, weight: u32) -> u64 {
-        let span = Self::span(now);
-        self.change(
-            span,
-            |held| held.saturating_add(u64::from(weight)).min(WEIGHT_MASK),
-            true,
-        );
-        span
+    /// Counts weight taken in that span.
+    pub(crate) fn add(&self, span: Span, weight: u32) {
+        let more = |held: u64| (held + u64::from(weight)).min(WEIGHT_MASK);
+        self.change(span, |current, held| match current {
+            _ if current == span => Some(more(held)),
+            _ if current < span => Some(more(0)),
+            // A later span was started by a thread that read its clock later: this weight is no longer young.
+            _ => None,
+        });
     }
 
     /// Weight taken in that span is open no more. Spans that have rolled over need nothing.
-    pub(crate) fn remove(&self, span: u64, weight: u32) {
-        self.change(span, |held| held.saturating_sub(u64::from(weight)), false);
+    pub(crate) fn remove(&self, span: Span, weight: u32) {
+        let less = |held: u64| held.saturating_sub(u64::from(weight));
+        self.change(span, |current, held| (current == span).then(|| less(held)));
     }
 
-    fn change(&self, span: u64, change: impl Fn(u64) -> u64, start: bool) {
-        let cell = &self.0[(span as usize) % SPANS];
-        let mut word = cell.load(Relaxed);
-        loop {
-            let current = word >> WEIGHT_BITS;
-            let held = match current {
-                _ if current == span => word & WEIGHT_MASK,
-                // A later span may have been started by a thread whose clock was read later.
-                _ if current < span && start => 0,
-                _ => return,
-            };
-            let new = (span << WEIGHT_BITS) | change(held);
-            match cell.compare_exchange_weak(word, new, Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(seen) => word = seen,
-            }
-        }
+    fn change(&self, span: Span, change: impl Fn(Span, u64) -> Option<u64>) {
+        let cell = &self.0[(span.0 as usize) % SPANS];
+        let change = |word: u64| {
+            let held = change(Span(word >> WEIGHT_BITS), word & WEIGHT_MASK)?;
+            Some((span.0 << WEIGHT_BITS) | held)
+        };
+        // Where there is nothing to change, nothing is to be done.
+        let _unchanged = cell.fetch_update(Relaxed, Relaxed, change);
     }
 
-    /// Weight that was taken less than `age` before `now` and is still open. `age` is at most 28 ms.
+    /// Weight that was taken less than `age` before `now` and is still open, and at most a span more. `age` is at most
+    /// 28 ms.
     pub(crate) fn since(&self, now: Moment, age: Duration) -> u32 {
         let spans = (age.as_nanos() as u64).div_ceil(SPAN_NANOS).min(SPANS as u64 - 1);
-        let first = Self::span(now).saturating_sub(spans);
+        let first = Span::of(now).0.saturating_sub(spans);
         let young = |cell: &AtomicU64| {
             let word = cell.load(Relaxed);
-            if word >> WEIGHT_BITS > first {
+            if word >> WEIGHT_BITS >= first {
                 word & WEIGHT_MASK
             } else {
                 0
             }
         };
         self.0.iter().map(young).sum::<u64>().min(WEIGHT_MASK) as u32
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AGE: Duration = Duration::from_millis(20);
-
-    #[test]
-    fn weight_is_young_for_the_age_and_not_longer_than_a_span_more() {
-        let young = YoungWeight::default();
-        let at = |ms| Moment::from_millis(ms);
-        young.add(at(100), 3);
-        assert_eq!(young.since(at(100), AGE), 3);
-        assert_eq!(young.since(at(116), AGE), 3);
-        assert_eq!(young.since(at(124), AGE), 0);
-    }
-
-    #[test]
-    fn what_has_ended_is_not_young() {
-        let young = YoungWeight::default();
-        let span = young.add(Moment::from_millis(8), 2);
-        young.add(Moment::from_millis(9), 5);
-        young.remove(span, 2);
-        assert_eq!(young.since(Moment::from_millis(10), AGE), 5);
-        // The cell belongs to a later span by now: an old end must not touch it.
-        young.add(Moment::from_millis(40), 1);
-        young.remove(span, 5);
-        assert_eq!(young.since(Moment::from_millis(40), AGE), 1);
-    }
-
-    #[test]
-    fn the_first_moment_counts() {
-        let young = YoungWeight::default();
-        assert_eq!(young.since(Moment::ZERO, AGE), 0);
-        young.add(Moment::ZERO, 4);
-        assert_eq!(young.since(Moment::ZERO, AGE), 4);
     }
 }

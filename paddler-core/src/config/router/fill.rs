@@ -9,6 +9,7 @@ use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::registry::Registry;
 use crate::config::tree;
+use crate::config::units::show_bytes;
 use crate::config::value::{Kind, Value, quoted};
 
 const MOMENT: Duration = Duration::from_millis(10);
@@ -48,7 +49,9 @@ pub(super) fn config(
     section(&mut fields, "poll", faults, |fields, faults| {
         poll(fields, &mut config.poll, faults);
     });
-    config.api_key_file = file(&mut fields, "api_key_file", faults);
+    if let Some(keys) = file(&mut fields, "api_key_file", faults) {
+        config.api_key_file = Some(keys);
+    }
     if let Some(at) = fields.take("admin_paths", faults) {
         let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
         config.admin_paths = at.word(faults, &words).unwrap_or_default();
@@ -75,33 +78,32 @@ fn section<'v>(
 }
 
 fn listeners(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
-    if let Some(at) = fields.take("listen", faults) {
-        config.listen = address(&at, faults).unwrap_or(config.listen);
+    let listen = fields.take("listen", faults);
+    if let Some(at) = &listen {
+        config.listen = address(at, faults).unwrap_or(config.listen);
     }
-    let Some(at) = fields.take("management", faults) else {
-        return;
-    };
-    match &at.value.kind {
-        Kind::String(off) if off == "off" => config.management = None,
-        Kind::Bool(false) => at.fault_mend(
-            faults,
-            "an address or off should stand here, not false",
-            "write off",
-        ),
-        _ => {
-            let Some(address) = address(&at, faults) else {
-                return;
-            };
-            // Port 0 is a free one, another each time.
-            if address == config.listen && address.port() != 0 {
+    let management = fields.take("management", faults);
+    if let Some(at) = &management {
+        match &at.value.kind {
+            Kind::String(off) if off == "off" => config.management = None,
+            Kind::Bool(false) => {
                 at.fault_mend(
                     faults,
-                    "requests come in at this address already",
-                    "use another port, or off",
+                    "an address or off should stand here, not false",
+                    "write off",
                 );
             }
-            config.management = Some(address);
+            _ => config.management = address(at, faults).or(config.management),
         }
+    }
+    // Port 0 is a free one, another each time.
+    let same = config.management == Some(config.listen) && config.listen.port() != 0;
+    if let (true, Some(at)) = (same, management.or(listen)) {
+        at.fault_mend(
+            faults,
+            "`listen` and `management` are the same address",
+            "give one of them another port, or turn `management` off",
+        );
     }
 }
 
@@ -111,7 +113,9 @@ fn address(at: &At<'_>, faults: &mut Faults) -> Option<SocketAddr> {
         at.fault_mend(faults, format!("{port} is a port without an address"), mend);
         return None;
     }
-    let text = at.text(faults)?;
+    let Kind::String(text) = &at.value.kind else {
+        return at.wrong(faults, "an address such as 127.0.0.1:8080");
+    };
     let parsed = text.parse().map_err(|_| {
         let problem = format!("{} is not an address with a port", quoted(text));
         let mend = "write 127.0.0.1:8080 (names are not looked up; IPv6 goes into quotes: \"[::1]:8080\")";
@@ -199,8 +203,9 @@ fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
     );
     if said && faults.len() == before && limits.buffered_bodies < limits.body {
         let problem = format!(
-            "`buffered_bodies` ({} bytes) is less than `body` ({} bytes): the longest would never fit",
-            limits.buffered_bodies, limits.body
+            "`buffered_bodies` ({}) is less than `body` ({}): the longest would never fit",
+            show_bytes(limits.buffered_bodies),
+            show_bytes(limits.body)
         );
         at.fault_mend(faults, problem, "raise the one or lower the other");
     }

@@ -44,9 +44,9 @@ fn upstream(at: &At<'_>, index: usize, seen: &mut Seen, faults: &mut Faults) -> 
     let mut fields = at.fields(faults)?;
     let id_at = fields.take("id", faults);
     let url_at = fields.need("url", faults);
-    let address = url_at.as_ref().and_then(|at| {
-        let parsed = url::parse(at.text(faults)?);
-        at.parsed(faults, parsed)
+    let address = url_at.as_ref().and_then(|at| match &at.value.kind {
+        Kind::String(text) => at.parsed(faults, url::parse(text)),
+        _ => at.wrong(faults, "a url such as http://host:port"),
     });
     let id = id(id_at.as_ref(), url_at.as_ref(), address.as_ref(), faults);
 

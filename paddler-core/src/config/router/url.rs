@@ -32,11 +32,11 @@ const FORM: &str = "write http://host:port";
 pub(super) fn parse(text: &str) -> Result<Address, Wrong> {
     // What holds a password does not go into logs.
     let shown = if text.contains('@') {
-        "the url".into()
+        String::new()
     } else {
-        quoted(text)
+        format!("{}: ", quoted(text))
     };
-    let wrong = |problem: &str, mend: &str| Err((format!("{shown}: {problem}"), mend.to_string()));
+    let wrong = |problem: &str, mend: &str| Err((format!("{shown}{problem}"), mend.to_string()));
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("a url begins with http://", FORM);
     };

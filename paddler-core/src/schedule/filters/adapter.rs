@@ -51,8 +51,11 @@ impl fmt::Debug for AdapterFilter {
 
 impl Filter for AdapterFilter {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        let room = |upstream| cx.adapters(upstream).is_some_and(|(active, max)| active < max);
-        set.retain(|upstream| (self.active && cx.adapter_active(upstream)) || (self.room && room(upstream)));
+        set.retain_words(|word, bits| {
+            let active = if self.active { bits & cx.active_word(word) } else { 0 };
+            let room = if self.room { cx.adapter_room(word, bits) } else { 0 };
+            active | room
+        });
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::schedule::candidates::mask;
+use crate::schedule::context::lanes;
 use crate::upstream::UpstreamIndex;
 
 /// Keeps upstreams that have said how they are at most so long ago. See [`fresh`].
@@ -27,7 +29,13 @@ pub fn heard() -> Heard {
 
 impl Filter for Fresh {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        set.retain(|upstream| cx.age(upstream).is_some_and(|age| age <= self.max_age));
+        let columns = &cx.snapshot.columns;
+        let max_age = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
+        let oldest = cx.now.as_nanos().saturating_sub(max_age);
+        set.retain_words(|word, bits| {
+            let reported_at = lanes(&columns.reported_at, word);
+            mask(bits & columns.heard[word], |lane| reported_at[lane] >= oldest)
+        });
         Ok(())
     }
 

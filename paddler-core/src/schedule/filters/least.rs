@@ -4,7 +4,8 @@
 //! that reach the filter, those stay whose value is at most `min + (max - min) / n`, inclusive, where the maximum starts
 //! from zero. For queue lengths the division is of whole numbers.
 
-use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason, Signals};
+use crate::status::UNKNOWN;
 use crate::upstream::UpstreamIndex;
 
 /// Keeps the lowest bucket. Made by [`least_queue`] and [`least_kv_cache`].
@@ -36,29 +37,45 @@ impl Least {
         // Queue lengths are whole and below 2^32, so rounding down is exact here.
         min + if self == Self::Queue { share.floor() } else { share }
     }
+
+    /// Keeps the lowest bucket of what `value` says; NaN is unknown.
+    fn keep(self, set: &mut CandidateSet<'_>, value: impl Fn(UpstreamIndex) -> f64) {
+        let n = set.len();
+        let (mut min, mut max, mut known) = (f64::INFINITY, 0.0f64, 0);
+        set.iter().for_each(|upstream| {
+            let value = value(upstream);
+            // Neither of the two takes NaN.
+            min = min.min(value);
+            max = max.max(value);
+            known += usize::from(!value.is_nan());
+        });
+        if known == 0 {
+            return;
+        }
+        let edge = self.edge(min, max, n);
+        let number = |upstream| Some(value(upstream)).filter(|value| !value.is_nan());
+        let unknown_stays = known < n && set.median(number).is_some_and(|median| median <= edge);
+        set.retain(|upstream| {
+            let value = value(upstream);
+            value <= edge || (unknown_stays && value.is_nan())
+        });
+    }
 }
 
 impl Filter for Least {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        let n = set.len();
-        let (mut min, mut max, mut known) = (f64::INFINITY, 0.0f64, 0);
-        for value in set.iter().filter_map(|upstream| self.value(cx, upstream)) {
-            min = min.min(value);
-            max = max.max(value);
-            known += 1;
+        let columns = &cx.snapshot.columns;
+        match (self, cx.signals) {
+            // The same as below, without a look at the corrections.
+            (Self::Queue, Signals::Reported) => self.keep(set, |upstream| match columns.waiting[upstream.get()] {
+                UNKNOWN => f64::NAN,
+                waiting => f64::from(waiting),
+            }),
+            (Self::Queue, Signals::Corrected) => {
+                self.keep(set, |upstream| cx.waiting(upstream).map_or(f64::NAN, f64::from));
+            }
+            (Self::KvCache, _) => self.keep(set, |upstream| columns.kv[upstream.get()]),
         }
-        if known == 0 {
-            return Ok(());
-        }
-        let edge = self.edge(min, max, n);
-        let unknown_stays = known == n
-            || set
-                .median(|upstream| self.value(cx, upstream))
-                .is_some_and(|median| median <= edge);
-        set.retain(|upstream| {
-            self.value(cx, upstream)
-                .map_or(unknown_stays, |value| value <= edge)
-        });
         Ok(())
     }
 

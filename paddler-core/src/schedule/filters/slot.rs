@@ -1,7 +1,8 @@
 //! Who has a free slot?
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
-use crate::upstream::UpstreamIndex;
+use crate::schedule::candidates::mask;
+use crate::upstream::{Reserve, UpstreamIndex};
 
 /// Keeps upstreams where the request fits under the limit. See [`slot`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +17,11 @@ pub fn slot() -> HasSlot {
 
 impl Filter for HasSlot {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        set.retain(|upstream| cx.fits(upstream));
+        let weight = cx.facts.weight;
+        set.retain_words(|word, bits| {
+            let reserve = cx.reserve_lanes(word);
+            mask(bits, |lane| Reserve(reserve[lane]).fits(weight))
+        });
         Ok(())
     }
 

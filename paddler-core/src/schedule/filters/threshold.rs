@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+use crate::schedule::candidates::mask;
+use crate::schedule::context::lanes;
+use crate::status::UNKNOWN;
 use crate::upstream::UpstreamIndex;
 
 /// Where the limit lies.
@@ -16,6 +19,15 @@ pub enum Bound {
 }
 
 impl Bound {
+    /// The least whole number that is not within it.
+    fn first_beyond(self) -> u32 {
+        // The casts saturate, and make zero of NaN, within which there is nothing.
+        match self {
+            Self::Below(limit) => limit.ceil() as u32,
+            Self::AtMost(limit) => (limit.floor() + 1.0) as u32,
+        }
+    }
+
     /// Whether the value is within it.
     pub fn holds(self, value: f64) -> bool {
         match self {
@@ -80,10 +92,22 @@ impl Threshold {
 impl Filter for Threshold {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         let unknown = self.unknown == Unknown::Pass;
-        set.retain(|upstream| {
-            self.value(cx, upstream)
-                .map_or(unknown, |value| self.bound.holds(value))
-        });
+        match self.signal {
+            What::QueueDepth => {
+                let beyond = self.bound.first_beyond();
+                set.retain_words(|word, bits| {
+                    let waiting = cx.waiting_lanes(word);
+                    mask(bits, |lane| {
+                        let waiting = waiting[lane];
+                        (waiting < beyond) & (waiting != UNKNOWN) | (unknown & (waiting == UNKNOWN))
+                    })
+                });
+            }
+            What::KvCache => set.retain_words(|word, bits| {
+                let usage = lanes(&cx.snapshot.columns.kv, word);
+                mask(bits, |lane| self.bound.holds(usage[lane]) | (unknown & usage[lane].is_nan()))
+            }),
+        }
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use crate::forward::{Body, BoxError};
 use pool::{Pool, Pooled};
 
 /// How connections to upstreams are made and kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpOptions {
     /// The longest that making a connection may take. Default 2 s: a machine on the same network answers in
@@ -40,7 +40,7 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
-            connect_timeout: Duration::from_secs(2),
+            connect_timeout: crate::config::Timeouts::default().connect,
             idle_timeout: Duration::from_secs(4),
             rest_after_stream: Duration::from_millis(50),
             max_idle: 256,

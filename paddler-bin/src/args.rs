@@ -1,0 +1,122 @@
+//! What can be said on the command line and in the environment?
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Routes each LLM request to the upstream that will answer it soonest.
+#[derive(Debug, Parser)]
+#[command(name = "paddler", version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Route by model over engines of any kind.
+    ///
+    /// A request goes to an upstream that serves its model, has a slot or room, and will answer soonest. When all are
+    /// busy it waits here.
+    #[command(after_help = GATEWAY_EXAMPLES)]
+    Gateway(Serve),
+    /// Balance over llama.cpp machines that serve one model, by free slots.
+    #[command(after_help = BALANCER_EXAMPLES)]
+    Balancer(Serve),
+    /// Read a config file and print every fault in it, each with its place.
+    Check(Check),
+    /// Start two simulated engines and a gateway on free ports of this machine, and print a request to try.
+    Demo,
+}
+
+const GATEWAY_EXAMPLES: &str = "Examples:
+  paddler gateway --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8000
+  paddler gateway --config paddler.yaml --listen 0.0.0.0:8080
+  PADDLER_UPSTREAM=http://10.0.0.3:8080,http://10.0.0.4:8000 paddler gateway";
+
+const BALANCER_EXAMPLES: &str = "Examples:
+  paddler balancer --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8080
+  paddler balancer --upstream gpu-1=http://10.0.0.3:8080 --max-requests 100 --max-wait 30s";
+
+/// Flags come before the environment, and both before the file.
+#[derive(Debug, Default, Parser)]
+pub(crate) struct Serve {
+    /// An upstream, as URL or ID=URL. Repeat it for each; given once, those of the file do not count.
+    #[arg(long, value_name = "URL", env = "PADDLER_UPSTREAM", value_delimiter = ',')]
+    pub(crate) upstream: Vec<String>,
+    /// A file of YAML with all settings.
+    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where requests come in [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS", env = "PADDLER_LISTEN")]
+    pub(crate) listen: Option<String>,
+    /// Where health and metrics are told, or "off" [default: 127.0.0.1:8081].
+    #[arg(long, value_name = "ADDRESS", env = "PADDLER_MANAGEMENT")]
+    pub(crate) management: Option<String>,
+    /// What kind of server the upstreams of --upstream are [default: auto].
+    #[arg(long, value_enum, env = "PADDLER_ENGINE")]
+    pub(crate) engine: Option<EngineArg>,
+    /// A file with the keys of which clients must present one, one a line.
+    #[arg(long, value_name = "FILE", env = "PADDLER_API_KEY_FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// A file with the key that is sent to the upstreams of --upstream.
+    #[arg(long, value_name = "FILE", env = "PADDLER_UPSTREAM_API_KEY_FILE")]
+    pub(crate) upstream_api_key_file: Option<PathBuf>,
+    /// How many requests wait at most [default: 30].
+    #[arg(long, value_name = "NUMBER", env = "PADDLER_MAX_REQUESTS")]
+    pub(crate) max_requests: Option<u32>,
+    /// How long one waits at most, such as 500ms, 10s or 2m [default: 10s].
+    #[arg(long, value_name = "TIME", env = "PADDLER_MAX_WAIT")]
+    pub(crate) max_wait: Option<String>,
+    /// How often an upstream is asked how it is [default: 1s].
+    #[arg(long, value_name = "TIME", env = "PADDLER_POLL_INTERVAL")]
+    pub(crate) poll_interval: Option<String>,
+    /// Pass on the paths that show or change the inside of an engine (/slots, /props, /metrics, loading of models).
+    #[arg(long, env = "PADDLER_OPEN_ADMIN_PATHS")]
+    pub(crate) open_admin_paths: bool,
+    /// How long answers under way may take to end once the program is told to stop [default: 30s].
+    #[arg(long, value_name = "TIME", env = "PADDLER_GRACE")]
+    pub(crate) grace: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// Find out by asking.
+    Auto,
+    /// llama.cpp's llama-server.
+    Llamacpp,
+    /// vLLM.
+    Vllm,
+    /// Any other OpenAI-compatible endpoint.
+    Openai,
+}
+
+impl EngineArg {
+    /// The word as it stands in a config file.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Llamacpp => "llamacpp",
+            Self::Vllm => "vllm",
+            Self::Openai => "openai",
+        }
+    }
+}
+
+#[derive(Debug, Parser)]
+pub(crate) struct Check {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+}

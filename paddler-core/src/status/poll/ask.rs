@@ -1,0 +1,250 @@
+//! What is an upstream asked, and what does its answer come to?
+
+use std::io;
+use std::sync::Arc;
+
+use http::header::SERVER;
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Limited};
+
+use crate::forward::{Body, BoxError};
+use crate::source::vllm::VllmNames;
+use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, vllm};
+use crate::status::{Degraded, Failure, FailureKind, Health, Report};
+use crate::upstream::{CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec};
+
+/// The largest answer that is read.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// Asks one upstream, and remembers what it need not be asked each time.
+#[derive(Debug)]
+pub(in crate::status) struct Asker {
+    spec: Arc<UpstreamSpec>,
+    upstream: Arc<dyn Upstream>,
+    names: VllmNames,
+    /// What it is, once that is known.
+    engine: Option<Engine>,
+    /// Polls since everything was last to be asked.
+    poll: u64,
+    memory: Memory,
+}
+
+/// What slow paths told, until they are asked again.
+#[derive(Debug, Default)]
+struct Memory {
+    models: Option<Models>,
+    slots_total: Option<u32>,
+    degraded: Vec<Degraded>,
+}
+
+impl Memory {
+    fn complete(&self, report: &mut Report) {
+        report.models.clone_from(&self.models);
+        report.slots_total = report.slots_total.or(self.slots_total);
+        report.degraded.extend(self.degraded.iter().cloned());
+    }
+}
+
+/// What one path answered.
+struct Answered {
+    status: u16,
+    server: Option<String>,
+    body: bytes::Bytes,
+}
+
+impl Answered {
+    fn view(&self) -> Answer<'_> {
+        let answer = Answer::new(self.status, &self.body);
+        self.server
+            .as_deref()
+            .map_or(answer, |server| answer.server(server))
+    }
+}
+
+impl Asker {
+    /// `None`: there is no way to it.
+    pub(in crate::status) fn new(spec: Arc<UpstreamSpec>) -> Option<Self> {
+        let upstream = spec.extensions.get::<Transport>()?.0.clone();
+        let names = spec.extensions.get::<VllmNames>().cloned().unwrap_or_default();
+        let mut asker = Self {
+            spec,
+            upstream,
+            names,
+            engine: None,
+            poll: 0,
+            memory: Memory::default(),
+        };
+        asker.forget();
+        Some(asker)
+    }
+
+    /// Another engine, or another model, may come up where nobody is: ask everything again.
+    fn forget(&mut self) {
+        self.poll = 0;
+        self.engine = Some(self.spec.engine).filter(|engine| *engine != Engine::Auto);
+    }
+
+    /// Asks once. `sample` is called just before the first question about load.
+    pub(in crate::status) async fn ask(
+        &mut self,
+        sample: impl FnOnce() -> Option<SampleToken>,
+    ) -> Result<(Report, Option<SampleToken>), Failure> {
+        let answer = self.ask_plan(sample).await;
+        if answer
+            .as_ref()
+            .is_err_and(|failure| failure.kind == FailureKind::Unreachable)
+        {
+            self.forget();
+        }
+        answer
+    }
+
+    async fn ask_plan(
+        &mut self,
+        sample: impl FnOnce() -> Option<SampleToken>,
+    ) -> Result<(Report, Option<SampleToken>), Failure> {
+        let engine = match self.engine {
+            Some(engine) => engine,
+            None => self.find_out().await?,
+        };
+        let plan = Plan::of(engine);
+        let token = sample();
+        let mut report = Report::new();
+        let mut quickly_degraded = 0;
+        for (number, endpoint) in plan.asks(self.poll).enumerate() {
+            if number == plan.quick.len() {
+                quickly_degraded = report.degraded.len();
+            }
+            // Its adapters are chosen by a field of their own and are no part of a report.
+            if endpoint != Endpoint::LoraAdapters {
+                let answer = self.get(endpoint).await?;
+                self.read(engine, endpoint, &answer, &mut report);
+            }
+            if report.health == Some(Health::Loading) {
+                // It says the same on every path, and may come back as another model.
+                self.poll = 0;
+                return Ok((report, token));
+            }
+        }
+        if self.poll.is_multiple_of(Plan::SLOW_EVERY) {
+            self.memory = Memory {
+                models: report.models.clone(),
+                slots_total: report.slots_total,
+                degraded: report.degraded.split_off(quickly_degraded),
+            };
+        }
+        self.memory.complete(&mut report);
+        // Without its models an upstream gets little to do, so that is asked again at once, not ten polls later.
+        self.poll = if report.models.is_some() { self.poll + 1 } else { 0 };
+        Ok((report, token))
+    }
+
+    fn read(&self, engine: Engine, endpoint: Endpoint, answer: &Answered, report: &mut Report) {
+        let Answered { status, body, .. } = answer;
+        let status = *status;
+        match (engine, endpoint) {
+            (Engine::Llamacpp, Endpoint::Health) => llamacpp::read_health(status, body, report),
+            (Engine::Llamacpp, Endpoint::Slots) => llamacpp::read_slots(status, body, report),
+            (Engine::Llamacpp, Endpoint::Props) => llamacpp::read_props(status, body, report),
+            (Engine::Llamacpp, Endpoint::Metrics) => llamacpp::read_metrics(status, body, report),
+            (Engine::Llamacpp, Endpoint::Models) => llamacpp::read_models(status, body, report),
+            (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
+            (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
+            (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
+            (_, Endpoint::Health) => openai::read_health(status, body, report),
+            (_, Endpoint::Models) => openai::read_models(status, body, report),
+            _ => {}
+        }
+    }
+
+    /// Asks what tells engines apart.
+    async fn find_out(&mut self) -> Result<Engine, Failure> {
+        let health = self.probe(Endpoint::Health).await?;
+        let props = self.probe(Endpoint::Props).await?;
+        let metrics = self.probe(Endpoint::Metrics).await?;
+        let version = self.probe(Endpoint::Version).await?;
+        let models = self.get(Endpoint::Models).await?;
+        let answers = ProbeAnswers {
+            health: health.as_ref().map(Answered::view),
+            props: props.as_ref().map(Answered::view),
+            metrics: metrics.as_ref().map(Answered::view),
+            version: version.as_ref().map(Answered::view),
+            models: Some(models.view()),
+        };
+        // It answers HTTP and has no list of models: only what we send there ourselves is to be known.
+        let plain = matches!(models.status, 404 | 405 | 501).then_some(Engine::Openai);
+        let Some(engine) = identify(&answers).or(plain) else {
+            let path = Endpoint::Models.path();
+            let said = format!(
+                "{path} answered {}, and nothing says which engine it is",
+                models.status
+            );
+            return Err(Failure::new(FailureKind::Unreadable, said));
+        };
+        tracing::info!(upstream = %self.spec.id, ?engine, "found out which engine the upstream is");
+        self.engine = Some(engine);
+        Ok(engine)
+    }
+
+    /// Asks a path that not every server knows, and that some break off at.
+    async fn probe(&self, endpoint: Endpoint) -> Result<Option<Answered>, Failure> {
+        match self.get(endpoint).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(failure) if failure.kind == FailureKind::Unreadable => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn get(&self, endpoint: Endpoint) -> Result<Answered, Failure> {
+        let path = endpoint.path();
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = Uri::from_static(path);
+        let failed = |error: BoxError| failure(path, &*error);
+        let response = self.upstream.call(request).await.map_err(failed)?;
+        let (head, body) = Response::into_parts(response);
+        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
+            // There was an answer, so somebody is there.
+            Failure::new(FailureKind::Unreadable, format!("{path}: {}", chain(&*error)))
+        })?;
+        let server = head
+            .headers
+            .get(SERVER)
+            .and_then(|value| Some(value.to_str().ok()?.to_owned()));
+        Ok(Answered {
+            status: head.status.as_u16(),
+            server,
+            body: body.to_bytes(),
+        })
+    }
+}
+
+/// Says what kind of failure an error of the transport is.
+fn failure(path: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
+    let not_sent = error
+        .downcast_ref::<CallError>()
+        .is_some_and(|error| error.sent() == Sent::No);
+    // The network's own time limit, which a machine that is gone runs into.
+    let lost = causes(error).any(|cause| {
+        let io = cause.downcast_ref::<io::Error>();
+        io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+    });
+    let kind = if not_sent || lost {
+        FailureKind::Unreachable
+    } else {
+        FailureKind::Unreadable
+    };
+    Failure::new(kind, format!("{path}: {}", chain(error)))
+}
+
+fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    causes(error)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}

@@ -1,0 +1,177 @@
+//! Which upstreams are polled, and over which transport?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::sleep;
+
+use crate::clock::Clock;
+use crate::status::poll::{Asker, PollOptions, Polled, Poller};
+use crate::status::{Failure, FailureKind, Published, StatusEvent};
+use crate::upstream::{Connect, Transport, Upstream, UpstreamId, UpstreamSpec};
+
+/// The polls that are under way. Dropped, they end.
+pub(super) struct Polls {
+    connect: Arc<dyn Connect>,
+    options: Option<PollOptions>,
+    published: Published,
+    clock: Clock,
+    permits: Arc<Semaphore>,
+    answers: mpsc::Sender<Polled>,
+    tasks: JoinSet<()>,
+    upstreams: HashMap<UpstreamId, Followed>,
+    /// Upstreams that have joined or changed since the last publish.
+    new: Vec<UpstreamId>,
+    runs: u64,
+}
+
+/// An upstream that is there.
+struct Followed {
+    spec: Arc<UpstreamSpec>,
+    /// The transport, if it was made here.
+    made: Option<Arc<dyn Upstream>>,
+    poll: Option<(u64, AbortHandle)>,
+}
+
+impl Followed {
+    fn stop(&mut self) {
+        if let Some((_, task)) = self.poll.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Polls {
+    pub(super) fn new(
+        connect: Arc<dyn Connect>,
+        options: Option<PollOptions>,
+        published: Published,
+        clock: Clock,
+        answers: mpsc::Sender<Polled>,
+    ) -> Self {
+        let at_once = options.as_ref().map_or(1, |options| options.concurrency);
+        Self {
+            connect,
+            options,
+            published,
+            clock,
+            permits: Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))),
+            answers,
+            tasks: JoinSet::new(),
+            upstreams: HashMap::new(),
+            new: Vec::new(),
+            runs: 0,
+        }
+    }
+
+    /// Gives the spec its transport; one that it brings along is kept, unless it was made here for an earlier spec.
+    ///
+    /// `None`: it cannot be connected to. That is said, and what was known under the id stays.
+    pub(super) fn follow(&mut self, mut spec: UpstreamSpec) -> Option<UpstreamSpec> {
+        let before = self
+            .upstreams
+            .get(&spec.id)
+            .and_then(|followed| followed.made.as_ref());
+        let brought = spec.extensions.get::<Transport>();
+        let own = brought.filter(|brought| before.is_none_or(|before| !Arc::ptr_eq(&brought.0, before)));
+        let mut made = None;
+        if own.is_none() {
+            match self.connect.connect(&spec) {
+                Ok(upstream) => {
+                    made = Some(upstream.clone());
+                    spec.extensions.insert(Transport(upstream));
+                }
+                Err(error) => {
+                    tracing::error!(upstream = %spec.id, %error, "passed over: no upstream can be made of this");
+                    return None;
+                }
+            }
+        }
+        let followed = Followed {
+            spec: Arc::new(spec.clone()),
+            made,
+            poll: None,
+        };
+        self.new.push(spec.id.clone());
+        if let Some(mut before) = self.upstreams.insert(spec.id.clone(), followed) {
+            before.stop();
+        }
+        Some(spec)
+    }
+
+    /// The upstream has left.
+    pub(super) fn leave(&mut self, id: &UpstreamId) {
+        if let Some(mut followed) = self.upstreams.remove(id) {
+            followed.stop();
+        }
+    }
+
+    /// What is new stands in the published state from now on, where a poll takes its sample from: polls can begin.
+    pub(super) fn published(&mut self) {
+        for id in std::mem::take(&mut self.new) {
+            self.start(&id, Duration::ZERO);
+        }
+    }
+
+    fn start(&mut self, id: &UpstreamId, after: Duration) {
+        let (Some(options), Some(followed)) = (&self.options, self.upstreams.get_mut(id)) else {
+            return;
+        };
+        let Some(asker) = Asker::new(followed.spec.clone()) else {
+            return;
+        };
+        followed.stop();
+        self.runs += 1;
+        let poller = Poller {
+            id: id.clone(),
+            run: self.runs,
+            asker,
+            published: self.published.clone(),
+            clock: self.clock,
+            options: options.clone(),
+            permits: self.permits.clone(),
+            answers: self.answers.clone(),
+        };
+        let task = self.tasks.spawn(async move {
+            sleep(after).await;
+            poller.run().await;
+        });
+        followed.poll = Some((self.runs, task));
+    }
+
+    /// What a poll says, unless its upstream has left or changed since.
+    pub(super) fn believe(&self, polled: Polled) -> Option<StatusEvent> {
+        let run = self.upstreams.get(&polled.id)?.poll.as_ref()?.0;
+        (run == polled.run).then(|| polled.into())
+    }
+
+    /// Ready when a poll has ended, as polls do that are stopped, or panic.
+    pub(super) async fn ended(&mut self) -> Option<Result<(), JoinError>> {
+        self.tasks.join_next().await
+    }
+
+    /// A transport has panicked, and its poll with it: the upstream is polled afresh after the longest rest. Says what
+    /// that means for its status.
+    pub(super) fn panicked(&mut self, error: &JoinError) -> Option<StatusEvent> {
+        let of = |followed: &Followed| {
+            followed
+                .poll
+                .as_ref()
+                .is_some_and(|(_, task)| task.id() == error.id())
+        };
+        // A look at each is fine: this is a fault in the program.
+        let id = self
+            .upstreams
+            .iter()
+            .find(|(_, followed)| of(followed))?
+            .0
+            .clone();
+        tracing::error!(upstream = %id, %error, "a poll has panicked; it begins anew in a while");
+        self.start(&id, self.options.as_ref()?.max_backoff);
+        let failure = Failure::new(FailureKind::Unreadable, error.to_string());
+        Some(StatusEvent::Failed { id, failure })
+    }
+}

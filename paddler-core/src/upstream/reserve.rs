@@ -1,0 +1,193 @@
+//! How much weight may be open at one upstream, and for whom?
+//!
+//! The reservation is the promise: weight and limit share one word with the number of the place's tenant, so
+//! compare-and-swap can neither exceed the limit nor land on another upstream that got the place since.
+
+use crate::upstream::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+/// One word: tenant (16 bits), limit (24), weight (24).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reserve(pub(crate) u64);
+
+impl Reserve {
+    const FIELD: u64 = (1 << 24) - 1;
+    /// No limit. Also the largest weight that can be counted on one upstream.
+    pub(crate) const UNLIMITED: u32 = Self::FIELD as u32;
+    /// Nothing open and no limit: the word of an upstream of which nothing was read.
+    pub(crate) const IDLE: Self = Self(Self::FIELD << 24);
+
+    pub(crate) fn new(tenant: u16, limit: u32, weight: u32) -> Self {
+        let field = |value: u32| u64::from(value.min(Self::UNLIMITED));
+        Self((u64::from(tenant) << 48) | (field(limit) << 24) | field(weight))
+    }
+
+    pub(crate) fn tenant(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    pub(crate) fn limit(self) -> u32 {
+        ((self.0 >> 24) & Self::FIELD) as u32
+    }
+
+    pub(crate) fn weight(self) -> u32 {
+        (self.0 & Self::FIELD) as u32
+    }
+
+    /// Whether `weight` more fits. A request heavier than the whole limit fits when nothing else is open: the engine
+    /// runs its parts one after the other. No weight always fits, and so does any where there is no limit.
+    pub(crate) fn fits(self, weight: u32) -> bool {
+        weight == 0
+            || self.limit() == Self::UNLIMITED
+            || self.weight().saturating_add(self.capped(weight)) <= self.limit()
+    }
+
+    /// What a request of this weight takes here: never more than the limit, or it could never run.
+    fn capped(self, weight: u32) -> u32 {
+        weight.min(self.limit().max(1))
+    }
+
+    fn with_weight(self, weight: u32) -> Self {
+        Self::new(self.tenant(), self.limit(), weight)
+    }
+}
+
+/// The word, shared by all threads. Every change both publishes and sees what the changes before it did: the ledger's
+/// "nothing is open here" rests on that.
+#[derive(Debug)]
+pub(crate) struct ReserveWord(AtomicU64);
+
+impl Default for ReserveWord {
+    fn default() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl ReserveWord {
+    pub(crate) fn load(&self) -> Reserve {
+        Reserve(self.0.load(Acquire))
+    }
+
+    /// The word for a scan that looks at nothing else with it.
+    pub(crate) fn glance(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Changes the word to what `change` makes of it, unless that is nothing. Returns the word before.
+    fn update(&self, change: impl Fn(Reserve) -> Option<Reserve>) -> Option<Reserve> {
+        self.0
+            .fetch_update(AcqRel, Relaxed, |old| change(Reserve(old)).map(|new| new.0))
+            .ok()
+            .map(Reserve)
+    }
+
+    /// Lets the next tenant in. Returns its number.
+    pub(crate) fn open(&self, limit: u32) -> u16 {
+        let old = self.update(|old| Some(Reserve::new(old.tenant(), limit, old.weight())));
+        let old = old.unwrap_or(Reserve(0));
+        debug_assert_eq!(old.weight(), 0, "a place was given away that is in use");
+        old.tenant()
+    }
+
+    /// Ends the tenancy: nobody who still knows this tenant can reserve any more. Open weight stays until it ends.
+    ///
+    /// A number comes round after 65,536 tenancies, far more than the snapshots that anybody keeps.
+    pub(crate) fn close(&self) {
+        self.update(|old| {
+            Some(Reserve::new(
+                old.tenant().wrapping_add(1),
+                old.limit(),
+                old.weight(),
+            ))
+        });
+    }
+
+    /// Returns whether the limit rose.
+    pub(crate) fn set_limit(&self, limit: u32) -> bool {
+        let old = self.update(|old| Some(Reserve::new(old.tenant(), limit, old.weight())));
+        old.is_some_and(|old| limit > old.limit())
+    }
+
+    /// Reserves for this tenant, unless it has left or the limit has no room. Returns what was taken.
+    pub(crate) fn take(&self, tenant: u16, weight: u32) -> Option<u32> {
+        self.add(tenant, |old| old.fits(weight).then(|| old.capped(weight)))
+    }
+
+    /// Counts weight that is there already, whatever the limit says, unless the tenant has left.
+    pub(crate) fn force(&self, tenant: u16, weight: u32) -> Option<u32> {
+        self.add(tenant, |_| Some(weight))
+    }
+
+    fn add(&self, tenant: u16, wanted: impl Fn(Reserve) -> Option<u32>) -> Option<u32> {
+        // The count stops where the field ends: no machine holds so many requests.
+        let after = |old: Reserve| Some(old.with_weight(old.weight().saturating_add(wanted(old)?)));
+        let old = self.update(|old| after(old).filter(|_| old.tenant() == tenant))?;
+        Some(after(old)?.weight() - old.weight())
+    }
+
+    pub(crate) fn release(&self, weight: u32) {
+        if weight > 0 {
+            self.update(|old| {
+                debug_assert!(old.weight() >= weight, "weight was given back twice");
+                Some(old.with_weight(old.weight().saturating_sub(weight)))
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_keep_to_themselves_at_their_edges() {
+        for (tenant, limit, weight) in [
+            (0, 0, 0),
+            (u16::MAX, Reserve::UNLIMITED, Reserve::UNLIMITED),
+            (7, Reserve::UNLIMITED - 1, 1),
+        ] {
+            let word = Reserve::new(tenant, limit, weight);
+            assert_eq!(
+                (word.tenant(), word.limit(), word.weight()),
+                (tenant, limit, weight)
+            );
+        }
+        let over = Reserve::new(1, u32::MAX, u32::MAX);
+        assert_eq!(over, Reserve::new(1, Reserve::UNLIMITED, Reserve::UNLIMITED));
+    }
+
+    #[test]
+    fn what_fits() {
+        const MAX: u32 = Reserve::UNLIMITED;
+        // limit, open, asked, whether it fits
+        for (limit, open, asked, fits) in [
+            (4, 0, 1, true),
+            (4, 3, 1, true),
+            (4, 3, 2, false),
+            (4, 4, 1, false),
+            (4, 0, 9, true),
+            (4, 0, u32::MAX, true),
+            (4, 1, 9, false),
+            (4, 9, 1, false),
+            (4, 9, 0, true),
+            (0, 0, 1, false),
+            (0, 0, 9, false),
+            (0, 0, 0, true),
+            (0, 3, 0, true),
+            (MAX, MAX, 1, true),
+            (MAX, MAX, u32::MAX, true),
+            (MAX - 1, MAX - 1, 1, false),
+            (MAX - 1, MAX - 2, 1, true),
+            (MAX - 1, 1, u32::MAX, false),
+        ] {
+            let word = Reserve::new(3, limit, open);
+            assert_eq!(
+                word.fits(asked),
+                fits,
+                "limit {limit}, open {open}, asked {asked}"
+            );
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Cells one by one. What they come to together is tested through the board, in `tests/`.
+
+use std::time::Duration;
+
+use super::adapters::{AdapterCells, NameId};
+use super::young::{Span, YoungWeight};
+use crate::Moment;
+
+fn open_names(cells: &AdapterCells) -> Vec<u32> {
+    let mut names = Vec::new();
+    cells.for_each_open(|name| names.push(name.0));
+    names
+}
+
+#[test]
+fn an_adapter_counts_until_its_last_lease_ends() {
+    let cells = AdapterCells::default();
+    let (a, b) = (cells.open(NameId(7)).unwrap(), cells.open(NameId(7)).unwrap());
+    assert_eq!(a, b);
+    cells.close(a);
+    assert_eq!(open_names(&cells), [7]);
+    cells.close(b);
+    assert!(open_names(&cells).is_empty());
+}
+
+#[test]
+fn a_cell_is_used_again_and_the_overflow_is_refused() {
+    let cells = AdapterCells::default();
+    let held: Vec<_> = (0..16).map(|name| cells.open(NameId(name)).unwrap()).collect();
+    assert_eq!(cells.open(NameId(99)), None);
+    assert!(
+        cells.open(NameId(3)).is_some(),
+        "a known adapter needs no new cell"
+    );
+    cells.close(held[0]);
+    assert_eq!(cells.open(NameId(99)), Some(held[0]));
+    assert!(!open_names(&cells).contains(&0));
+}
+
+const AGE: Duration = Duration::from_millis(20);
+
+fn young(cells: &YoungWeight, at: Moment) -> u32 {
+    cells.since(at, AGE)
+}
+
+#[test]
+fn weight_is_young_for_the_whole_age_and_not_for_a_span_more() {
+    for start in 0..16 {
+        let cells = YoungWeight::default();
+        let begin = Moment::from_nanos(100_000_000 + start * 500_000);
+        cells.add(Span::of(begin), 3);
+        for half_ms in 0..100 {
+            let age = Duration::from_micros(500 * half_ms);
+            let seen = young(&cells, begin.saturating_add(age));
+            if age < AGE {
+                assert_eq!(seen, 3, "taken {start} half ms into a span, {age:?} old");
+            } else if age >= AGE + Duration::from_millis(4) {
+                assert_eq!(seen, 0, "taken {start} half ms into a span, {age:?} old");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_ended_is_not_young() {
+    let at = |ms| Span::of(Moment::from_millis(ms));
+    let cells = YoungWeight::default();
+    cells.add(at(8), 2);
+    cells.add(at(9), 5);
+    cells.remove(at(8), 2);
+    assert_eq!(young(&cells, Moment::from_millis(10)), 5);
+    // 32 ms later the cell is another span's: an old end must not touch it.
+    cells.add(at(40), 1);
+    cells.remove(at(8), 5);
+    assert_eq!(young(&cells, Moment::from_millis(40)), 1);
+}
+
+#[test]
+fn weight_from_before_the_ring_is_not_young() {
+    let at = |ms| Span::of(Moment::from_millis(ms));
+    let cells = YoungWeight::default();
+    cells.add(at(40), 1);
+    cells.add(at(8), 6);
+    assert_eq!(young(&cells, Moment::from_millis(40)), 1);
+}
+
+#[test]
+fn the_first_moment_counts() {
+    let cells = YoungWeight::default();
+    assert_eq!(young(&cells, Moment::ZERO), 0);
+    cells.add(Span::of(Moment::ZERO), 4);
+    assert_eq!(young(&cells, Moment::ZERO), 4);
+}
+
+#[test]
+fn a_full_cell_stays_full() {
+    let cells = YoungWeight::default();
+    let span = Span::of(Moment::ZERO);
+    cells.add(span, u32::MAX);
+    cells.add(span, u32::MAX);
+    assert_eq!(young(&cells, Moment::ZERO), (1 << 24) - 1);
+    assert_eq!(
+        young(&cells, Moment::from_millis(40)),
+        0,
+        "the number of the span is untouched"
+    );
+}

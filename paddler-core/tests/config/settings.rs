@@ -1,0 +1,142 @@
+//! Does each setting end up where it belongs, and is each default as it is said to be?
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use paddler_core::config::{
+    AdminPaths, Config, Limits, Mode, Poll, Queue, Registry, Shutdown, Timeouts, Value,
+};
+use paddler_core::schedule::trees;
+use paddler_core::upstream::{Engine, ModelEntry, Models};
+
+fn read(text: &str) -> Config {
+    Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap()
+}
+
+#[test]
+fn every_setting_is_read() {
+    let config = read(include_str!("../corpus/config/valid/everything.yaml"));
+    assert_eq!(config.listen.to_string(), "0.0.0.0:8080");
+    assert_eq!(config.management, None);
+    assert_eq!(config.tree.len(), 5);
+    assert_eq!(
+        config.queue,
+        Queue {
+            max_requests: 100,
+            max_wait: Duration::from_millis(500)
+        }
+    );
+    assert_eq!(
+        config.limits,
+        Limits {
+            body: 128 << 20,
+            buffered_bodies: 2 << 30,
+            headers: 16 << 10,
+            connections: 10_000,
+            header_timeout: Duration::from_secs(5),
+            body_idle: Duration::from_secs(60),
+        }
+    );
+    assert_eq!(
+        config.timeouts,
+        Timeouts {
+            connect: Duration::from_secs(1),
+            first_byte: Duration::from_secs(3600),
+            idle: Duration::from_secs(120),
+            client_idle: Duration::from_secs(90),
+        }
+    );
+    assert_eq!(
+        config.poll,
+        Poll {
+            interval: Duration::from_millis(250),
+            timeout: Duration::from_secs(1),
+            concurrency: 8,
+        }
+    );
+    assert_eq!(config.api_key_file, Some(PathBuf::from("/run/secrets/keys")));
+    assert_eq!(config.admin_paths, AdminPaths::Open);
+    assert_eq!(
+        config.shutdown,
+        Shutdown {
+            settle: Duration::from_secs(5),
+            grace: Duration::from_secs(300),
+        }
+    );
+}
+
+#[test]
+fn every_part_of_an_upstream_is_read() {
+    let config = read(include_str!("../corpus/config/valid/everything.yaml"));
+    let [first, second] = config.upstreams.as_slice() else {
+        panic!("{:?}", config.upstreams);
+    };
+    assert_eq!(first.spec.id.as_str(), "gpu-1");
+    assert_eq!(first.spec.url, "http://10.0.0.3:8080");
+    assert_eq!(first.spec.engine, Engine::Llamacpp);
+    assert_eq!(first.spec.labels["zone"], "a");
+    assert_eq!(first.spec.labels["gpu"], "4090");
+    assert_eq!(first.spec.models, Some(Models::Any));
+    assert_eq!(first.spec.limits.max_in_flight, Some(4));
+    assert_eq!(first.spec.limits.max_sequences, None);
+    assert_eq!(first.api_key_file, None);
+
+    assert_eq!(second.spec.id.as_str(), "gpu-2.lan:8000");
+    assert_eq!(second.spec.url, "http://gpu-2.lan:8000");
+    assert_eq!(second.spec.engine, Engine::Vllm);
+    let adapter = ModelEntry {
+        aliases: vec!["sql".into(), "text2sql".into()],
+        ..ModelEntry::adapter("sql-adapter", "llama-3")
+    };
+    assert_eq!(
+        second.spec.models,
+        Some(Models::Listed(vec![ModelEntry::new("llama-3"), adapter]))
+    );
+    assert_eq!(second.spec.limits.max_sequences, Some(256));
+    assert_eq!(second.api_key_file, Some(PathBuf::from("/run/secrets/gpu-2")));
+}
+
+#[test]
+fn what_is_not_said_is_as_by_default() {
+    let shown = |config: &Config| format!("{config:?}");
+    assert_eq!(shown(&read("")), shown(&Config::default()));
+    assert_eq!(shown(&read("{}")), shown(&Config::default()));
+    let said = "
+listen: 127.0.0.1:8080
+management: 127.0.0.1:8081
+upstreams: []
+tree: gateway
+queue: {max_requests: 30, max_wait: 10s}
+limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 60s, body_idle: 30s}
+timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
+poll: {interval: 1s, timeout: 3s, concurrency: 64}
+admin_paths: closed
+shutdown: {settle: 0s, grace: 30s}
+";
+    assert_eq!(shown(&read(said)), shown(&Config::default()));
+    let one = read("queue: {max_requests: 0}");
+    assert_eq!(one.queue.max_requests, 0);
+    assert_eq!(one.queue.max_wait, Queue::default().max_wait);
+}
+
+#[test]
+fn the_mode_chooses_the_tree() {
+    assert_eq!(Config::default_for(Mode::Gateway).tree, trees::gateway());
+    assert_eq!(Config::default_for(Mode::Balancer).tree, trees::balancer());
+    let read = |text| Config::read(text, "", Mode::Balancer, &Registry::new()).unwrap();
+    assert_eq!(read("").tree, trees::balancer());
+    assert_eq!(read("tree: gateway").tree, trees::gateway());
+}
+
+#[test]
+fn a_value_without_places_has_faults_without_places() {
+    let json = serde_json::json!({"queue": {"max_wait": 10}, "listen": true});
+    let value = Value::from_json(&json).unwrap();
+    let faults = Config::from_value(&value, "call", Mode::Gateway, &Registry::new()).unwrap_err();
+    assert_eq!(
+        faults.to_string(),
+        "call: listen: an address such as 127.0.0.1:8080 should stand here, not true\n\
+         call: queue.max_wait: 10 needs a unit; write \"10s\""
+    );
+    assert!(faults.faults.iter().all(|fault| fault.place.is_none()));
+}

@@ -1,0 +1,337 @@
+//! Does the accounting hold under every interleaving, and under every stale read that its orderings allow?
+//!
+//! Each test is a small program that loom runs in all the ways that can be told apart. A rule is checked where threads
+//! meet, and at the end everything must be back at zero.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::model::Builder;
+use loom::thread;
+use paddler_core::Moment;
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a part of the library, built a second time"
+)]
+mod upstream;
+
+use upstream::adapters::{AdapterCells, NameId};
+use upstream::ledger::{Ledger, SampleToken, Take, Taken};
+use upstream::reserve::ReserveWord;
+
+const NOW: Moment = Moment::from_millis(1_000);
+const LATER: Moment = Moment::from_millis(60_000);
+const SLOT: u32 = 1;
+
+const ONE: Take = Take {
+    weight: 1,
+    tokens: 5,
+    adapter: Some(NameId(7)),
+};
+const CONTROL: Take = Take {
+    weight: 0,
+    tokens: 0,
+    adapter: None,
+};
+
+/// All interleavings in which threads are preempted up to `preemptions` times; that many find nearly every fault.
+fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+/// A ledger with one upstream, and the number of its tenancy.
+fn ledger(limit: u32) -> (Arc<Ledger>, u16) {
+    let ledger = Arc::new(Ledger::new(Duration::from_secs(10)));
+    let tenant = ledger.open(SLOT, limit);
+    (ledger, tenant)
+}
+
+fn weight(ledger: &Ledger) -> u32 {
+    ledger.reserved(SLOT).weight()
+}
+
+fn take(ledger: &Ledger, tenant: u16, take: Take) -> Option<Taken> {
+    ledger.try_take(SLOT, tenant, take, NOW)
+}
+
+/// Nothing is open and nothing settles.
+fn assert_zero(ledger: &Ledger, tenant: u16) {
+    assert!(ledger.is_quiet(SLOT));
+    assert_eq!((weight(ledger), ledger.settling_weight()), (0, 0));
+    let (mut requests, mut prefill) = ([0; upstream::CHUNK], [0; upstream::CHUNK]);
+    ledger.freeze_requests(0, &mut requests);
+    ledger.freeze_prefill(0, &mut prefill);
+    assert_eq!((requests, prefill), ([0; upstream::CHUNK], [0; upstream::CHUNK]));
+    ledger.open_adapters(0, |slot, _| panic!("an adapter has a lease at {slot}"));
+    // Nothing is left in the young weight either: it would be missing from a weight that is not young.
+    let old = take(ledger, tenant, Take { weight: 1, ..CONTROL });
+    if let Some(old) = old {
+        assert_eq!(ledger.sample(SLOT, tenant, NOW).own_weight(), 0);
+        ledger.give_back(old);
+    }
+}
+
+#[test]
+fn two_reservers_and_one_slot() {
+    model(3, || {
+        let (ledger, tenant) = ledger(1);
+        let reserve = |ledger: Arc<Ledger>| {
+            move || {
+                let taken = take(&ledger, tenant, ONE);
+                assert!(weight(&ledger) <= 1);
+                taken
+            }
+        };
+        let other = thread::spawn(reserve(ledger.clone()));
+        let mine = reserve(ledger.clone())();
+        let theirs = other.join().unwrap();
+        assert!(mine.is_some() != theirs.is_some(), "one of them has it");
+        for taken in mine.into_iter().chain(theirs) {
+            ledger.give_back(taken);
+        }
+        assert_zero(&ledger, tenant);
+    });
+}
+
+#[test]
+fn a_slot_that_is_given_back_can_be_had_again() {
+    model(3, || {
+        let (ledger, tenant) = ledger(1);
+        let held = take(&ledger, tenant, ONE).unwrap();
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.give_back(held))
+        };
+        let raced = take(&ledger, tenant, ONE);
+        other.join().unwrap();
+        let taken = raced
+            .or_else(|| take(&ledger, tenant, ONE))
+            .expect("it is free by now");
+        assert_eq!(weight(&ledger), 1);
+        ledger.give_back(taken);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// The board removes an upstream and gives the place to another one as soon as it is quiet, while a thread that still has
+/// the old snapshot reserves.
+fn place_changes_hands(request: Take) {
+    model(3, move || {
+        let (ledger, old) = ledger(4);
+        let reserver = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                if let Some(taken) = take(&ledger, old, request) {
+                    thread::yield_now();
+                    ledger.give_back(taken);
+                }
+            })
+        };
+        ledger.close(SLOT);
+        assert_eq!(take(&ledger, old, request), None, "the tenant has left");
+        let quiet = ledger.is_quiet(SLOT);
+        if quiet {
+            let new = ledger.open(SLOT, 1);
+            assert_ne!(new, old);
+            // All of the place is the new tenant's: no weight, no adapter, no prompt of the old one lands here any more.
+            assert_eq!(weight(&ledger), 0);
+            ledger.open_adapters(0, |_, _| panic!("an adapter of the old tenant"));
+            let mut prefill = [0; upstream::CHUNK];
+            ledger.freeze_prefill(0, &mut prefill);
+            assert_eq!(prefill, [0; upstream::CHUNK]);
+            let taken = take(&ledger, new, ONE).expect("the new tenant has its whole limit");
+            reserver.join().unwrap();
+            assert_eq!(weight(&ledger), 1);
+            let sampled = ledger.sample(SLOT, new, Moment::from_millis(1_100));
+            assert_eq!(sampled.own_weight(), 1);
+            ledger.give_back(taken);
+            assert_zero(&ledger, new);
+        } else {
+            reserver.join().unwrap();
+            assert_zero(&ledger, old);
+        }
+    });
+}
+
+#[test]
+fn a_place_changes_hands_while_a_request_comes() {
+    place_changes_hands(ONE);
+}
+
+#[test]
+fn a_place_changes_hands_while_a_control_request_comes() {
+    place_changes_hands(CONTROL);
+}
+
+/// Whoever has reserved before the board closes is counted when the board asks whether the place is quiet.
+#[test]
+fn a_request_without_weight_keeps_the_place() {
+    model(3, || {
+        let (ledger, tenant) = ledger(4);
+        let reserver = {
+            let ledger = ledger.clone();
+            thread::spawn(move || take(&ledger, tenant, CONTROL))
+        };
+        ledger.close(SLOT);
+        let quiet = ledger.is_quiet(SLOT);
+        if let Some(taken) = reserver.join().unwrap() {
+            assert!(!quiet, "the place was given away under a request");
+            ledger.give_back(taken);
+        }
+        assert_zero(&ledger, tenant);
+    });
+}
+
+#[test]
+fn a_release_and_a_new_limit() {
+    model(3, || {
+        let (ledger, tenant) = ledger(2);
+        let (a, b) = (
+            take(&ledger, tenant, ONE).unwrap(),
+            take(&ledger, tenant, ONE).unwrap(),
+        );
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                ledger.give_back(a);
+                take(&ledger, tenant, ONE)
+            })
+        };
+        ledger.set_limit(SLOT, 1);
+        let mine = take(&ledger, tenant, ONE);
+        let theirs = other.join().unwrap();
+        assert_eq!(mine, None, "below the new limit there was never room");
+        // They had room only before the limit fell.
+        assert_eq!(weight(&ledger), 1 + u32::from(theirs.is_some()));
+        assert_eq!(take(&ledger, tenant, ONE), None);
+        ledger.give_back(b);
+        theirs.into_iter().for_each(|taken| ledger.give_back(taken));
+        assert_zero(&ledger, tenant);
+    });
+}
+
+#[test]
+fn a_move_and_the_end_of_where_it_goes() {
+    model(3, || {
+        let (ledger, tenant) = ledger(1);
+        let from = ledger.open(0, 1);
+        let mover = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                let taken = ledger.try_take(0, from, ONE, NOW).unwrap();
+                match ledger.take_over(SLOT, tenant, ONE, &taken) {
+                    Some(moved) => {
+                        ledger.give_back(taken);
+                        moved
+                    }
+                    None => taken,
+                }
+            })
+        };
+        ledger.close(SLOT);
+        let quiet = ledger.is_quiet(SLOT);
+        let taken = mover.join().unwrap();
+        assert!(
+            taken.slot == 0 || !quiet,
+            "it moved to a place that was given away"
+        );
+        ledger.give_back(taken);
+        assert!(ledger.is_quiet(0));
+        assert_zero(&ledger, tenant);
+    });
+}
+
+#[test]
+fn three_leases_of_adapters_in_cells() {
+    model(2, || {
+        let cells = Arc::new(AdapterCells::default());
+        let open_and_close = |name: u32| {
+            let cells = cells.clone();
+            move || {
+                let cell = cells.open(NameId(name)).expect("there is room");
+                let mut seen = false;
+                cells.for_each_open(|open| seen |= open == NameId(name));
+                assert!(seen, "its own lease is open");
+                cells.close(cell);
+            }
+        };
+        let (a, b) = (thread::spawn(open_and_close(1)), thread::spawn(open_and_close(1)));
+        open_and_close(2)();
+        a.join().unwrap();
+        b.join().unwrap();
+        cells.for_each_open(|name| panic!("{name:?} is left over"));
+    });
+}
+
+/// Settled weight is given back once, whether by the report, by the clock or by both; and not by a report that was
+/// sampled before the end.
+#[test]
+fn a_report_and_a_new_cancel() {
+    model(3, || {
+        let (ledger, tenant) = ledger(2);
+        let (a, b) = (
+            take(&ledger, tenant, ONE).unwrap(),
+            take(&ledger, tenant, ONE).unwrap(),
+        );
+        ledger.settle_later(a);
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.settle_later(b))
+        };
+        let token = ledger.sample(SLOT, tenant, LATER);
+        assert_eq!((token.own, token.sequence), (2, 1));
+        assert!((1..=2).contains(&token.settling));
+        // The engine is idle, so what had ended by the sample is gone.
+        ledger.settle(token, 0);
+        other.join().unwrap();
+        assert_eq!(weight(&ledger), 2 - token.settling);
+        assert_eq!(ledger.settling_weight(), u64::from(2 - token.settling));
+        ledger.expire_settling(LATER);
+        ledger.expire_settling(Moment::from_millis(100_000));
+        assert_zero(&ledger, tenant);
+    });
+}
+
+#[test]
+fn a_report_and_the_clock() {
+    model(3, || {
+        let (ledger, tenant) = ledger(2);
+        for _ in 0..2 {
+            let taken = take(&ledger, tenant, ONE).unwrap();
+            ledger.settle_later(taken);
+        }
+        ledger.expire_settling(NOW);
+        let token: SampleToken = ledger.sample(SLOT, tenant, LATER);
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.expire_settling(LATER))
+        };
+        ledger.settle(token, 1);
+        other.join().unwrap();
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// What a request takes is capped by the limit that it meets, and both are one word.
+#[test]
+fn a_heavy_request_and_a_falling_limit() {
+    model(3, || {
+        let word = Arc::new(ReserveWord::default());
+        let tenant = word.open(4);
+        let other = {
+            let word = word.clone();
+            thread::spawn(move || word.take(tenant, 9))
+        };
+        word.set_limit(2);
+        let seen = word.load().weight();
+        let taken = other.join().unwrap().expect("it is alone");
+        assert!(taken == 4 || taken == 2);
+        assert!(seen == 0 || seen == taken);
+        word.release(taken);
+        assert_eq!(word.load().weight(), 0);
+    });
+}
