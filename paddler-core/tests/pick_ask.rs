@@ -233,12 +233,15 @@ fn rendezvous_spreads_keys_and_moves_only_those_of_who_left() {
         );
         assert_ne!(new, "upstream-7");
     }
-    let pool = pool.with(spec("upstream-7"));
+    // It comes back to another place, since somebody took its own.
+    let mut pool = pool.with(spec("guest")).with(spec("upstream-7"));
+    pool.board
+        .apply(StatusEvent::Remove(spec("guest").id), Moment::ZERO);
     assert_eq!(
-        assign(&mut { pool }),
-        before,
-        "and it gets them back, wherever it stands now"
+        pool.publish().index("upstream-7").map(|place| place.get()),
+        Some(20)
     );
+    assert_eq!(assign(&mut pool), before, "and it gets its keys back");
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Who is still in question?
 
-use crate::status::{LANES, bit, set};
-use crate::upstream::UpstreamIndex;
-
 use super::context::PickCx;
 use super::cost::{Cost, order};
+use crate::status::{LANES, bit, set};
+use crate::upstream::UpstreamIndex;
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
 #[derive(Debug, Default, Clone)]
@@ -91,14 +90,12 @@ impl CandidateSet<'_> {
     /// Keeps those that `keep` says yes to.
     pub fn retain(&mut self, mut keep: impl FnMut(UpstreamIndex) -> bool) {
         self.retain_words(|word, bits| {
-            let mut kept = bits;
+            let mut kept = 0;
             for upstream in (Bits {
                 base: word as u32 * 64,
                 bits,
             }) {
-                if !keep(upstream) {
-                    kept &= !(1 << (upstream.0 % 64));
-                }
+                kept |= u64::from(keep(upstream)) << (upstream.0 % 64);
             }
             kept
         });
@@ -227,28 +224,41 @@ impl CandidateSet<'_> {
         result
     }
 
-    /// The cost of each candidate, in the order of places, as [`order`] has it; the unknown is the median of the known.
-    /// To be given back, since it is memory of the arena.
-    pub(crate) fn orders(&mut self, cx: &PickCx<'_>, cost: &dyn Cost) -> Vec<i32> {
+    /// Hands over the cost of each candidate, in the order of places, as [`order`] has it; the unknown is the median of
+    /// the known.
+    pub(crate) fn with_orders<R>(
+        &mut self,
+        cx: &PickCx<'_>,
+        cost: &dyn Cost,
+        with: impl FnOnce(&mut Self, &mut Vec<i32>) -> R,
+    ) -> R {
         let mut orders = std::mem::take(&mut self.arena.orders);
         orders.clear();
         self.with_costs(cx, cost, |set, costs| {
-            let unknown = if costs.contains(&None) { set.median_cost(costs) } else { None };
+            let unknown = if costs.contains(&None) {
+                set.median_cost(costs)
+            } else {
+                None
+            };
             let unknown = unknown.unwrap_or(0.0);
             orders.extend(costs.iter().map(|cost| order(cost.unwrap_or(unknown))));
         });
-        orders
-    }
-
-    pub(crate) fn give_back(&mut self, orders: Vec<i32>) {
+        let result = with(self, &mut orders);
         self.arena.orders = orders;
+        result
     }
 
     /// The middle one of the costs that are numbers, the lower one of two; `None` if none is.
     pub(crate) fn median_cost(&mut self, costs: &[Option<f32>]) -> Option<f32> {
         let values = &mut self.arena.values;
         values.clear();
-        values.extend(costs.iter().flatten().filter(|cost| !cost.is_nan()).map(|cost| f64::from(*cost)));
+        values.extend(
+            costs
+                .iter()
+                .flatten()
+                .filter(|cost| !cost.is_nan())
+                .map(|cost| f64::from(*cost)),
+        );
         median(values).map(|median| median as f32)
     }
 
@@ -275,14 +285,12 @@ pub(crate) fn mask(bits: u64, keep: impl Fn(usize) -> bool) -> u64 {
     }
     // Eight bytes of 0 or 1 at a time: the product has them side by side in its highest byte.
     let (eights, _) = passes.as_chunks::<8>();
-    let packed = eights
+    let side_by_side = |eight| u64::from_le_bytes(eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    let kept = eights
         .iter()
-        .map(|eight| (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8);
-    let mut bytes = [0u8; 8];
-    for (byte, packed) in bytes.iter_mut().zip(packed) {
-        *byte = packed;
-    }
-    bits & u64::from_le_bytes(bytes)
+        .rev()
+        .fold(0, |kept, eight| kept << 8 | side_by_side(*eight));
+    bits & kept
 }
 
 struct Bits {
@@ -341,7 +349,15 @@ mod tests {
 
     #[test]
     fn a_mask_is_the_same_for_few_and_for_many() {
-        for bits in [0, 1, 1 << 63, 0x8000_0000_0000_0001, 0xffff, 0xaaaa_aaaa_aaaa_aaaa, u64::MAX] {
+        for bits in [
+            0,
+            1,
+            1 << 63,
+            0x8000_0000_0000_0001,
+            0xffff,
+            0xaaaa_aaaa_aaaa_aaaa,
+            u64::MAX,
+        ] {
             for keep in [0, 1, 1 << 63, 0x1234_5678_9abc_def0, u64::MAX] {
                 assert_eq!(mask(bits, |lane| keep >> lane & 1 == 1), bits & keep);
             }

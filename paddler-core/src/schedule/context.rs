@@ -174,7 +174,10 @@ impl<'a> PickCx<'a> {
     pub fn waiting(&self, upstream: UpstreamIndex) -> Option<u32> {
         let reported = Snapshot::count(&self.snapshot.columns.waiting, upstream)?;
         match (self.signals, self.room(upstream)) {
-            (Signals::Corrected, Some(room)) => Some(reported.max(self.load(upstream).saturating_sub(room))),
+            (Signals::Corrected, Some(room)) => {
+                let beyond = self.load(upstream).saturating_sub(room).min(UNKNOWN - 1);
+                Some(reported.max(beyond))
+            }
             _ => Some(reported),
         }
     }
@@ -189,7 +192,8 @@ impl<'a> PickCx<'a> {
             for (lane, waiting) in all.iter_mut().enumerate() {
                 let load = Reserve(reserve[lane]).weight().saturating_add(others[lane]);
                 // An unknown room is the largest number, so nothing exceeds it; and nothing exceeds an unknown queue.
-                *waiting = (*waiting).max(load.saturating_sub(room[lane]));
+                let beyond = load.saturating_sub(room[lane]).min(UNKNOWN - 1);
+                *waiting = (*waiting).max(beyond);
             }
         }
         all
@@ -204,7 +208,10 @@ impl<'a> PickCx<'a> {
     /// Of a word's bits, those where one more adapter can be in use, as [`adapters`](Self::adapters) says it.
     pub(crate) fn adapter_room(&self, word: usize, bits: u64) -> u64 {
         let columns = &self.snapshot.columns;
-        let (active, max) = (lanes(&columns.adapters_active, word), lanes(&columns.adapters_max, word));
+        let (active, max) = (
+            lanes(&columns.adapters_active, word),
+            lanes(&columns.adapters_max, word),
+        );
         // Who does not tell has the largest number active, and who tells no maximum has no room.
         let known = |lane: usize| max[lane] != UNKNOWN;
         match self.frozen.own_adapters.as_chunks::<LANES>().0.get(word) {
@@ -218,7 +225,11 @@ impl<'a> PickCx<'a> {
     /// Where the adapter that is asked for is in use, as [`adapter_active`](Self::adapter_active) says it.
     pub(crate) fn active_word(&self, word: usize) -> u64 {
         let at = |words: &[u64]| words.get(word).copied().unwrap_or(0);
-        let own = if self.signals == Signals::Corrected { at(&self.frozen.own_active) } else { 0 };
+        let own = if self.signals == Signals::Corrected {
+            at(&self.frozen.own_active)
+        } else {
+            0
+        };
         own | self.model.map_or(0, |row| at(&row.active))
     }
 

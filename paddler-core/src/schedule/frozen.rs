@@ -30,9 +30,15 @@ impl Frozen {
         let read = |what| if reads.contains(what) { words } else { 0 };
         self.barred.clear();
         self.barred.extend((0..words).map(|word| ledger.barred(word)));
-        column(&mut self.reserve, read(Reads::LOAD), |chunk, to| ledger.freeze_weight(chunk, to));
-        column(&mut self.requests, read(Reads::REQUESTS), |chunk, to| ledger.freeze_requests(chunk, to));
-        column(&mut self.prefill, read(Reads::PREFILL), |chunk, to| ledger.freeze_prefill(chunk, to));
+        column(&mut self.reserve, read(Reads::LOAD), |chunk, to| {
+            ledger.freeze_weight(chunk, to);
+        });
+        column(&mut self.requests, read(Reads::REQUESTS), |chunk, to| {
+            ledger.freeze_requests(chunk, to);
+        });
+        column(&mut self.prefill, read(Reads::PREFILL), |chunk, to| {
+            ledger.freeze_prefill(chunk, to);
+        });
         self.adapters(snapshot, model, read(Reads::ADAPTERS));
     }
 

@@ -128,12 +128,7 @@ impl Snapshot {
     }
 
     /// Takes out who is not allowed. Where there was nobody to begin with, what that means is for the tree to say.
-    fn allow(
-        &self,
-        lost: &[UpstreamIndex],
-        ask: &Ask<'_>,
-        set: &mut CandidateSet<'_>,
-    ) -> Result<(), Ending> {
+    fn allow(&self, lost: &[UpstreamIndex], ask: &Ask<'_>, set: &mut CandidateSet<'_>) -> Result<(), Ending> {
         if set.is_empty() {
             return Ok(());
         }

@@ -222,13 +222,13 @@ impl<O: Observer> Walk<'_, '_, O> {
         let mut draw = Draw::new(self.cx.seed, node.id);
         let mut picks = Picks::default();
         if let Kind::Least(cost) = &node.kind {
-            let mut orders = set.orders(self.cx, &**cost);
-            self.rank(set, &mut picks, |set| {
-                let place = least(&orders, &mut draw)?;
-                orders.remove(place);
-                set.nth(place)
+            set.with_orders(self.cx, &**cost, |set, orders| {
+                self.rank(set, &mut picks, |set| {
+                    let place = least(orders, &mut draw)?;
+                    orders.remove(place);
+                    set.nth(place)
+                });
             });
-            set.give_back(orders);
         } else {
             self.rank(set, &mut picks, |set| match &node.kind {
                 Kind::TwoChoices(cost) => self.two_choices(&**cost, set, &mut draw),

@@ -97,7 +97,10 @@ impl Columns {
         self.reported_at[slot] = entry.reported_at.as_nanos();
         self.waiting[slot] = known(report.waiting);
         self.running[slot] = known(report.running.or(report.slots_busy));
-        self.kv[slot] = report.kv_cache_usage.filter(|usage| usage.is_finite()).unwrap_or(f64::NAN);
+        self.kv[slot] = report
+            .kv_cache_usage
+            .filter(|usage| usage.is_finite())
+            .unwrap_or(f64::NAN);
         if let Some(adapters) = &report.adapters {
             self.adapters_max[slot] = known(adapters.max);
             let distinct: HashSet<_> = active_adapters(report).collect();

@@ -206,7 +206,11 @@ impl Snapshot {
 
     /// Whether anyone is there who is not known to be unable to serve.
     pub fn anyone_able(&self) -> bool {
-        self.columns.live.iter().zip(&self.columns.able).any(|(live, able)| live & able != 0)
+        self.columns
+            .live
+            .iter()
+            .zip(&self.columns.able)
+            .any(|(live, able)| live & able != 0)
     }
 
     #[cfg(feature = "proxy")]

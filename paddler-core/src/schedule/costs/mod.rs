@@ -85,7 +85,9 @@ pub fn prefill_product() -> PrefillProduct {
 
 impl Cost for PrefillProduct {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
-        let tokens = cx.prefill_tokens(upstream) as f32 + cx.facts.tokens.max(1) as f32;
+        // Far below 2^63, and a signed number is converted in one instruction.
+        let ahead = cx.prefill_tokens(upstream).cast_signed() as f32;
+        let tokens = ahead + cx.facts.tokens.max(1) as f32;
         Some(tokens * (cx.load(upstream) as f32 + 1.0))
     }
 

@@ -52,7 +52,11 @@ impl fmt::Debug for AdapterFilter {
 impl Filter for AdapterFilter {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         set.retain_words(|word, bits| {
-            let active = if self.active { bits & cx.active_word(word) } else { 0 };
+            let active = if self.active {
+                bits & cx.active_word(word)
+            } else {
+                0
+            };
             let room = if self.room { cx.adapter_room(word, bits) } else { 0 };
             active | room
         });

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::schedule::candidates::mask;
 use crate::schedule::context::lanes;
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::upstream::UpstreamIndex;
 
 /// Keeps upstreams that have said how they are at most so long ago. See [`fresh`].

@@ -45,8 +45,12 @@ impl Least {
         set.iter().for_each(|upstream| {
             let value = value(upstream);
             // Neither of the two takes NaN.
-            min = min.min(value);
-            max = max.max(value);
+            if value < min {
+                min = value;
+            }
+            if value > max {
+                max = value;
+            }
             known += usize::from(!value.is_nan());
         });
         if known == 0 {
@@ -57,7 +61,7 @@ impl Least {
         let unknown_stays = known < n && set.median(number).is_some_and(|median| median <= edge);
         set.retain(|upstream| {
             let value = value(upstream);
-            value <= edge || (unknown_stays && value.is_nan())
+            (value <= edge) | (unknown_stays & value.is_nan())
         });
     }
 }
@@ -67,10 +71,13 @@ impl Filter for Least {
         let columns = &cx.snapshot.columns;
         match (self, cx.signals) {
             // The same as below, without a look at the corrections.
-            (Self::Queue, Signals::Reported) => self.keep(set, |upstream| match columns.waiting[upstream.get()] {
-                UNKNOWN => f64::NAN,
-                waiting => f64::from(waiting),
-            }),
+            (Self::Queue, Signals::Reported) => {
+                let waiting = |upstream: UpstreamIndex| match columns.waiting[upstream.get()] {
+                    UNKNOWN => f64::NAN,
+                    waiting => f64::from(waiting),
+                };
+                self.keep(set, waiting);
+            }
             (Self::Queue, Signals::Corrected) => {
                 self.keep(set, |upstream| cx.waiting(upstream).map_or(f64::NAN, f64::from));
             }

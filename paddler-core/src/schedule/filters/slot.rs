@@ -1,7 +1,7 @@
 //! Who has a free slot?
 
-use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::schedule::candidates::mask;
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::upstream::{Reserve, UpstreamIndex};
 
 /// Keeps upstreams where the request fits under the limit. See [`slot`].

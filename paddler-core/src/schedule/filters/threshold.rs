@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::schedule::candidates::mask;
 use crate::schedule::context::lanes;
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::status::UNKNOWN;
 use crate::upstream::UpstreamIndex;
 
@@ -105,7 +105,9 @@ impl Filter for Threshold {
             }
             What::KvCache => set.retain_words(|word, bits| {
                 let usage = lanes(&cx.snapshot.columns.kv, word);
-                mask(bits, |lane| self.bound.holds(usage[lane]) | (unknown & usage[lane].is_nan()))
+                mask(bits, |lane| {
+                    self.bound.holds(usage[lane]) | (unknown & usage[lane].is_nan())
+                })
             }),
         }
         Ok(())

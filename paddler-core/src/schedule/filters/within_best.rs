@@ -45,7 +45,11 @@ impl Filter for WithinBest {
             }
             // The best itself always stays, whatever the margin.
             .max(best);
-            let unknown = if costs.contains(&None) { set.median_cost(costs) } else { None };
+            let unknown = if costs.contains(&None) {
+                set.median_cost(costs)
+            } else {
+                None
+            };
             let unknown_stays = unknown.is_some_and(|median| median <= edge);
             let mut costs = costs.iter();
             set.retain(|_| match costs.next() {
