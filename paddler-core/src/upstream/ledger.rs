@@ -383,9 +383,11 @@ impl Ledger {
     }
 
     fn freeze<T: Default>(&self, chunk: usize, into: &mut [T], read: impl Fn(&Chunk, usize) -> T) {
-        let chunk = self.known_chunk(chunk);
+        let Some(chunk) = self.known_chunk(chunk) else {
+            return into.fill_with(T::default);
+        };
         for (lane, to) in into.iter_mut().enumerate().take(CHUNK) {
-            *to = chunk.map_or_else(T::default, |chunk| read(chunk, lane));
+            *to = read(chunk, lane);
         }
     }
 

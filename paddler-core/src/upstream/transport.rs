@@ -57,7 +57,10 @@ pub struct CallError {
 impl CallError {
     /// The request had come so far when this happened.
     pub fn new(sent: Sent, source: impl Into<BoxError>) -> Self {
-        Self { sent, source: source.into() }
+        Self {
+            sent,
+            source: source.into(),
+        }
     }
 
     /// How far it had come.

@@ -14,12 +14,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::{Authority, Scheme};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Request, Response, Uri};
 
 use super::transport::{CallError, Connect, Sent, Upstream};
 use super::{Extensions, UpstreamSpec};
 use crate::forward::{Body, BoxError};
 use pool::{Pool, Pooled};
+
+/// Where Anthropic's clients put their key, and some engines look for one.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// How connections to upstreams are made and kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Default for HttpOptions {
     }
 }
 
-/// The key that an upstream wants, as an extension of its spec. It is sent as a bearer token, in place of whatever the
+/// The key that an upstream wants, as an extension of its spec. It is sent as a bearer token, in place of whatever key the
 /// client sent, and never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamKey(HeaderValue);
@@ -83,7 +86,11 @@ impl HttpConnect {
 
 impl Connect for HttpConnect {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
-        Ok(Arc::new(HttpUpstream::new(&spec.url, &spec.extensions, self.options.clone())?))
+        Ok(Arc::new(HttpUpstream::new(
+            &spec.url,
+            &spec.extensions,
+            self.options.clone(),
+        )?))
     }
 }
 
@@ -96,7 +103,11 @@ pub struct InvalidUrl {
 
 impl fmt::Display for InvalidUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no URL of an upstream: {}; write it as http://host:port", self.url, self.problem)
+        write!(
+            f,
+            "{:?} is no URL of an upstream: {}; write it as http://host:port",
+            self.url, self.problem
+        )
     }
 }
 
@@ -116,11 +127,21 @@ impl HttpUpstream {
     /// # Errors
     /// [`InvalidUrl`], for anything but `http://host[:port]`.
     pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
-        let authority = authority(url).map_err(|problem| InvalidUrl { url: url.into(), problem })?;
-        let host = HeaderValue::from_str(authority.as_str())
-            .map_err(|_| InvalidUrl { url: url.into(), problem: "the host has characters that no host has" })?;
+        let authority = authority(url).map_err(|problem| InvalidUrl {
+            url: url.into(),
+            problem,
+        })?;
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| InvalidUrl {
+            url: url.into(),
+            problem: "the host has characters that no host has",
+        })?;
         let key = extensions.get::<UpstreamKey>().cloned();
-        Ok(Self { authority, host, key, pool: Arc::new(Pool::new(options)) })
+        Ok(Self {
+            authority,
+            host,
+            key,
+            pool: Arc::new(Pool::new(options)),
+        })
     }
 
     /// Sends over one connection, used before or new. Hands the request back where it is known not to have been sent.
@@ -134,6 +155,10 @@ impl HttpUpstream {
                 None => {
                     let silent = pooled.bytes_read() == before;
                     let sent = if reused && silent { Sent::Reused } else { Sent::Yes };
+                    if sent == Sent::Reused {
+                        // The others lead to the same process, which may be gone.
+                        self.pool.clear();
+                    }
                     Err(Failed::Sent(CallError::new(sent, error.into_error())))
                 }
             },
@@ -153,6 +178,7 @@ impl Upstream for HttpUpstream {
         headers.insert(HOST, self.host.clone());
         if let Some(key) = &self.key {
             headers.insert(AUTHORIZATION, key.0.clone());
+            headers.remove(X_API_KEY);
         }
         // A kept connection may be found closed; then the request was not sent, and another one is tried.
         while let Some(pooled) = self.pool.take() {
@@ -162,7 +188,9 @@ impl Upstream for HttpUpstream {
                 Err(Failed::Sent(error)) => return Err(error.into()),
             }
         }
-        let fresh = Pool::connect(&self.pool, &self.authority).await.map_err(|error| CallError::new(Sent::No, error))?;
+        let fresh = Pool::connect(&self.pool, &self.authority)
+            .await
+            .map_err(|error| CallError::new(Sent::No, error))?;
         match self.send(fresh, request).await {
             Ok(response) => Ok(response),
             Err(Failed::NotSent(_, error)) => Err(CallError::new(Sent::No, error).into()),
@@ -173,7 +201,9 @@ impl Upstream for HttpUpstream {
 
 impl fmt::Debug for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpUpstream").field("authority", &self.authority).finish_non_exhaustive()
+        f.debug_struct("HttpUpstream")
+            .field("authority", &self.authority)
+            .finish_non_exhaustive()
     }
 }
 
@@ -200,10 +230,25 @@ mod tests {
 
     #[test]
     fn a_url_is_scheme_host_and_port() {
-        for good in ["http://127.0.0.1:8080", "http://gpu-1", "http://[::1]:1/", "http://a.b:80"] {
+        for good in [
+            "http://127.0.0.1:8080",
+            "http://gpu-1",
+            "http://[::1]:1/",
+            "http://a.b:80",
+        ] {
             assert!(authority(good).is_ok(), "{good}");
         }
-        for bad in ["", "gpu-1", "gpu-1:80", "https://a", "http://", "http://a/v1", "http://a?b", "http://u:p@a", "ftp://a"] {
+        for bad in [
+            "",
+            "gpu-1",
+            "gpu-1:80",
+            "https://a",
+            "http://",
+            "http://a/v1",
+            "http://a?b",
+            "http://u:p@a",
+            "ftp://a",
+        ] {
             assert!(authority(bad).is_err(), "{bad}");
         }
     }

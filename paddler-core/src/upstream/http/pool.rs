@@ -52,7 +52,10 @@ pub(super) struct Pooled {
 
 impl Pool {
     pub(super) fn new(options: HttpOptions) -> Self {
-        Self { options, free: Mutex::new(Vec::new()) }
+        Self {
+            options,
+            free: Mutex::new(Vec::new()),
+        }
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<Free>> {
@@ -63,38 +66,77 @@ impl Pool {
     pub(super) fn take(self: &Arc<Self>) -> Option<Pooled> {
         let now = Instant::now();
         let mut free = self.free();
-        free.retain(|one| !one.connection.sender.is_closed() && now < one.since + self.options.idle_timeout);
-        let ready = |one: &Free| one.rests_until <= now && one.connection.sender.is_ready();
-        let position = free.iter().rposition(ready)?;
-        let connection = free.remove(position).connection;
-        Some(Pooled { pool: self.clone(), connection, reused: true })
+        // They lie in the order in which they were put.
+        let old = free.partition_point(|one| one.since + self.options.idle_timeout <= now);
+        drop(free.drain(..old));
+        for position in (0..free.len()).rev() {
+            let one = &free[position];
+            if one.connection.sender.is_closed() {
+                free.remove(position);
+            } else if one.rests_until <= now && one.connection.sender.is_ready() {
+                let connection = free.remove(position).connection;
+                return Some(Pooled {
+                    pool: self.clone(),
+                    connection,
+                    reused: true,
+                });
+            }
+        }
+        None
+    }
+
+    /// Lets go of all that are free.
+    pub(super) fn clear(&self) {
+        self.free().clear();
     }
 
     pub(super) async fn connect(pool: &Arc<Self>, authority: &Authority) -> Result<Pooled, BoxError> {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let address = (host, authority.port_u16().unwrap_or(80));
         let limit = pool.options.connect_timeout;
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {authority} within {limit:?}"));
-        let stream = timeout(limit, TcpStream::connect(address)).await.map_err(late)??;
+        let late = |_| {
+            io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no connection to {authority} within {limit:?}"),
+            )
+        };
+        let stream = timeout(limit, TcpStream::connect(address))
+            .await
+            .map_err(late)??;
         stream.set_nodelay(true)?;
         let read = Arc::new(AtomicU64::new(0));
         let io = TokioIo::new(Metered::new(stream, read.clone()));
-        let (sender, driver) = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(io).await?;
+        let (sender, driver) = http1::Builder::new()
+            .max_buf_size(READ_BUFFER)
+            .handshake(io)
+            .await?;
         tokio::spawn(async move {
             // Whoever uses the connection is told by the sender.
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "a connection to an upstream has ended");
             }
         });
-        Ok(Pooled { pool: pool.clone(), connection: Connection { sender, read }, reused: false })
+        Ok(Pooled {
+            pool: pool.clone(),
+            connection: Connection { sender, read },
+            reused: false,
+        })
     }
 
     fn put(&self, connection: Connection, streamed: bool) {
         let now = Instant::now();
-        let rests_until = if streamed { now + self.options.rest_after_stream } else { now };
+        let rests_until = if streamed {
+            now + self.options.rest_after_stream
+        } else {
+            now
+        };
         let mut free = self.free();
         if free.len() < self.options.max_idle && !connection.sender.is_closed() {
-            free.push(Free { connection, since: now, rests_until });
+            free.push(Free {
+                connection,
+                since: now,
+                rests_until,
+            });
         }
     }
 }
@@ -115,7 +157,11 @@ impl Pooled {
     /// The connection is free again when this body has come to its end. Dropped before, it is closed.
     pub(super) fn hold(self, body: Incoming) -> Held {
         let streamed = body.size_hint().exact().is_none();
-        let mut held = Held { body, streamed, pooled: Some(self) };
+        let mut held = Held {
+            body,
+            streamed,
+            pooled: Some(self),
+        };
         if held.body.is_end_stream() {
             held.release();
         }
@@ -143,7 +189,10 @@ impl HttpBody for Held {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             None => self.release(),
