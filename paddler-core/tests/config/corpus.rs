@@ -51,11 +51,16 @@ fn invalid_files_have_the_faults_that_they_list() {
 
 #[test]
 fn a_file_cut_anywhere_does_no_harm() {
-    for folder in ["valid", "invalid"] {
-        for (_, text) in corpus(folder) {
-            for (cut, _) in text.char_indices() {
-                check(&text[..cut]);
-            }
+    for (_, text) in corpus("valid") {
+        for (cut, _) in text.char_indices() {
+            check(&text[..cut]);
+        }
+    }
+    for (_, text) in corpus("invalid") {
+        // What is listed is a comment, and cutting it tells nothing. A prime, so that each kind of place is met.
+        let end = text.find("#> ").unwrap_or(text.len());
+        for (cut, _) in text[..end].char_indices().step_by(7) {
+            check(&text[..cut]);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, Config, Limits, Mode, Poll, Queue, Registry, Shutdown, Timeouts, Value,
+    AdminPaths, Config, Fault, Limits, Mode, Place, Poll, Queue, Registry, Shutdown, Timeouts, Value,
 };
 use paddler_core::schedule::trees;
 use paddler_core::upstream::{Engine, ModelEntry, Models};
@@ -139,4 +139,15 @@ fn a_value_without_places_has_faults_without_places() {
          call: queue.max_wait: 10 needs a unit; write \"10s\""
     );
     assert!(faults.faults.iter().all(|fault| fault.place.is_none()));
+}
+
+#[test]
+fn a_fault_is_data_too() {
+    let text = "tree:\n  - require: helthy\n  - pick: random\n";
+    let faults = Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap_err();
+    let place = Place { line: 2, column: 14 };
+    let fault = Fault::new("tree[0].require", Some(place), "\"helthy\" is not a filter");
+    assert_eq!(faults.name, "paddler.yaml");
+    assert_eq!(faults.faults, [fault.mend("did you mean \"healthy\"?")]);
+    assert_eq!(faults.more, 0);
 }
