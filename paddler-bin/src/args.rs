@@ -1,8 +1,11 @@
 //! What can be said on the command line and in the environment?
 
+use std::env;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::BoolishValueParser;
+use clap::error::ContextKind;
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// Routes each LLM request to the upstream that will answer it soonest.
 #[derive(Debug, Parser)]
@@ -10,6 +13,55 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads the command line and the environment, or ends the program with what is wrong with them.
+    ///
+    /// A variable that is empty counts as one that is not set: compose files and charts pass on what nobody has said.
+    pub(crate) fn read() -> Self {
+        let command = Self::command().mut_subcommands(|command| command.mut_args(without_empty_variable));
+        let read = command
+            .try_get_matches()
+            .and_then(|matches| Self::from_arg_matches(&matches));
+        read.unwrap_or_else(|error| {
+            if let Some(variable) = blamed_variable(&error) {
+                eprintln!("{variable} in the environment is read as its flag is:");
+            }
+            error.exit()
+        })
+    }
+}
+
+fn without_empty_variable(arg: Arg) -> Arg {
+    let is_empty = |variable| env::var_os(variable).is_some_and(|value| value.is_empty());
+    if arg.get_env().is_some_and(is_empty) {
+        arg.env(None)
+    } else {
+        arg
+    }
+}
+
+/// The variable of the flag that an error is about, if the flag was not on the command line.
+fn blamed_variable(error: &clap::Error) -> Option<String> {
+    let about = error.get(ContextKind::InvalidArg)?.to_string();
+    let flag = about
+        .split_whitespace()
+        .next()
+        .filter(|flag| flag.starts_with("--"))?;
+    let variable = variable(flag);
+    let typed = env::args_os().any(|arg| arg.to_string_lossy().starts_with(flag));
+    (!typed && env::var_os(&variable).is_some()).then_some(variable)
+}
+
+/// The variable that says the same as a flag.
+pub(crate) fn variable(flag: &str) -> String {
+    format!(
+        "PADDLER_{}",
+        flag.trim_start_matches('-')
+            .replace('-', "_")
+            .to_ascii_uppercase()
+    )
 }
 
 #[derive(Debug, Subcommand)]
@@ -72,7 +124,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "TIME", env = "PADDLER_POLL_INTERVAL")]
     pub(crate) poll_interval: Option<String>,
     /// Pass on the paths that show or change the inside of an engine (/slots, /props, /metrics, loading of models).
-    #[arg(long, env = "PADDLER_OPEN_ADMIN_PATHS")]
+    #[arg(long, env = "PADDLER_OPEN_ADMIN_PATHS", value_parser = BoolishValueParser::new())]
     pub(crate) open_admin_paths: bool,
     /// How long answers under way may take to end once the program is told to stop [default: 30s].
     #[arg(long, value_name = "TIME", env = "PADDLER_GRACE")]
@@ -116,7 +168,17 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn each_flag_has_the_variable_of_its_name() {
+        for command in Args::command().get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
+                let flag = format!("--{}", arg.get_long().unwrap());
+                let named = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert_eq!(named, Some(variable(&flag)));
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Is a config file sound?
 
+use std::io::{self, Write};
+
 use paddler_core::config::Mode;
 
 use crate::Failure;
@@ -10,9 +12,17 @@ use crate::settings;
 pub(crate) fn check(check: &Check) -> Result<(), Failure> {
     let config = settings::read(&check.file, Mode::Gateway)?;
     // What the file names has to be there, too.
-    settings::specs(&config)?;
-    settings::keys(&config)?;
-    println!("{}: sound; {} upstreams", check.file.display(), config.upstreams.len());
-    print!("{:?}", config.tree.root());
+    settings::secrets(&config)?;
+    let file = check.file.display();
+    let upstreams = match config.upstreams.len() {
+        0 => "no upstream, so --upstream is needed".to_owned(),
+        1 => "1 upstream".to_owned(),
+        many => format!("{many} upstreams"),
+    };
+    write!(
+        io::stdout(),
+        "{file}: sound; {upstreams}\n{:?}",
+        config.tree.root()
+    )?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What does it look like, on a machine without any engine?
 
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use paddler_core::config::{Config, Mode, UpstreamConfig};
@@ -22,16 +23,20 @@ pub(crate) async fn demo() -> Result<(), Failure> {
     config.management = None;
     for (id, engine) in ["engine-1", "engine-2"].into_iter().zip(&engines) {
         let spec = UpstreamSpec::new(id, engine.url())?;
-        config.upstreams.push(UpstreamConfig { spec, api_key_file: None });
+        config.upstreams.push(UpstreamConfig {
+            spec,
+            api_key_file: None,
+        });
     }
     let stops = Stops::listen()?;
     let gateway = Gateway::start(config).await?;
     let address = gateway.address()?;
-    println!("A gateway in front of two simulated engines, with the models \"small\" and \"large\". Try:");
-    println!(
-        "curl -sS http://{address}/v1/chat/completions -H 'Content-Type: application/json' \
-         -d '{{\"model\":\"small\",\"max_tokens\":16,\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'"
-    );
-    println!("Ctrl-C ends it.");
+    writeln!(
+        io::stdout(),
+        "A gateway in front of two simulated engines, with the models \"small\" and \"large\". Try:\n\
+         curl -sS http://{address}/v1/chat/completions -H 'Content-Type: application/json' \
+         -d '{{\"model\":\"small\",\"max_tokens\":16,\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n\
+         Ctrl-C ends it."
+    )?;
     gateway.serve(stops).await
 }

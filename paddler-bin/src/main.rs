@@ -8,9 +8,9 @@ mod run;
 mod settings;
 mod stop;
 
+use std::future::Future;
 use std::process::ExitCode;
 
-use clap::Parser;
 use paddler_core::config::Mode;
 use tracing_subscriber::EnvFilter;
 
@@ -20,9 +20,8 @@ use args::{Args, Command};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let args = Args::read();
+    start_log();
     match carry_out(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -32,15 +31,37 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(command: Command) -> Result<(), Failure> {
-    match command {
-        Command::Check(check) => check::check(&check),
-        Command::Gateway(serve) => runtime()?.block_on(run::run(Mode::Gateway, serve)),
-        Command::Balancer(serve) => runtime()?.block_on(run::run(Mode::Balancer, serve)),
-        Command::Demo => runtime()?.block_on(demo::demo()),
+/// Logs on standard error, by RUST_LOG.
+fn start_log() {
+    let directives = std::env::var("RUST_LOG").unwrap_or_default();
+    let said = Some(directives.as_str()).filter(|said| !said.trim().is_empty());
+    let filter = EnvFilter::try_new(said.unwrap_or("info"));
+    let unreadable = filter.as_ref().err().map(ToString::to_string);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_writer(std::io::stderr)
+        // Whoever read the log may be gone, which is no reason to serve nobody.
+        .log_internal_errors(false)
+        .init();
+    if let Some(error) = unreadable {
+        tracing::warn!(%error, "RUST_LOG cannot be read; the log is that of RUST_LOG=info");
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+fn carry_out(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Check(check) => check::check(&check),
+        Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve)),
+        Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve)),
+        Command::Demo => to_its_end(demo::demo()),
+    }
+}
+
+/// Runs a task, and what it has begun, until the task ends.
+fn to_its_end(task: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(task);
+    // A name that is still being looked up would hold up the end for as long as that takes.
+    runtime.shutdown_background();
+    result
 }

@@ -20,13 +20,21 @@ pub(crate) fn answer<B>(router: &Router, request: &Request<B>) -> Result<Respons
             let text = "not ready: no upstream is able to serve, or the program is stopping\n";
             (StatusCode::SERVICE_UNAVAILABLE, "text/plain", text.to_owned())
         }
-        (_, "/metrics" | "/healthz" | "/readyz") => {
-            (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n".to_owned())
-        }
-        _ => (StatusCode::NOT_FOUND, "text/plain", "here are /metrics, /healthz and /readyz\n".to_owned()),
+        (_, "/metrics" | "/healthz" | "/readyz") => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "text/plain",
+            "only GET\n".to_owned(),
+        ),
+        _ => (
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "here are /metrics, /healthz and /readyz\n".to_owned(),
+        ),
     };
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     Ok(response)
 }

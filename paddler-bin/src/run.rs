@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::args::Serve;
+use crate::settings::Secrets;
 use crate::stop::Stops;
 use crate::{Failure, management, settings};
 
@@ -43,17 +44,27 @@ struct Running {
 impl Gateway {
     /// Opens the listeners and begins to follow the upstreams.
     pub(crate) async fn start(config: Config) -> Result<Self, Failure> {
-        let specs = settings::specs(&config)?;
+        let Secrets { specs, keys } = settings::secrets(&config)?;
         let mut options = config.router_options();
-        if let Some(keys) = settings::keys(&config)? {
+        let open = keys.is_none() && !config.listen.ip().is_loopback();
+        if let Some(keys) = keys {
             options.keys = Some(Arc::new(keys));
         }
         let listener = bind(config.listen, "--listen").await?;
+        if open {
+            tracing::warn!(
+                "without --api-key-file, whoever reaches {} may send requests",
+                config.listen
+            );
+        }
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
         };
-        let running = Running { serve: config.serve_options(), settle: config.shutdown.settle };
+        let running = Running {
+            serve: config.serve_options(),
+            settle: config.shutdown.settle,
+        };
         let (connect, poll) = (HttpConnect::new(config.http_options()), config.poll_options());
         let clock = Clock::new();
         let statuses = StatusLoop::start(
@@ -64,7 +75,13 @@ impl Gateway {
             clock,
         );
         let router = Router::new(statuses.published(), clock, options);
-        Ok(Self { router, statuses, listener, management, config: running })
+        Ok(Self {
+            router,
+            statuses,
+            listener,
+            management,
+            config: running,
+        })
     }
 
     /// Where requests come in.
@@ -74,7 +91,13 @@ impl Gateway {
 
     /// Serves until told to stop, and then until every answer has ended, the grace is over, or it is told again.
     pub(crate) async fn serve(self, stops: Stops) -> Result<(), Failure> {
-        let Self { router, statuses, listener, management, config } = self;
+        let Self {
+            router,
+            statuses,
+            listener,
+            management,
+            config,
+        } = self;
         tracing::info!(address = %listener.local_addr()?, "requests come in");
         if let Some(listener) = management {
             tracing::info!(address = %listener.local_addr()?, "health and metrics are told");
@@ -92,7 +115,9 @@ impl Gateway {
         let served = serve(listener, router.clone(), config.serve, stop, stops.reach(2)).await?;
         drop(statuses);
         if let Served::Cut(connections) = served {
-            return Err(format!("stopped before every answer had ended: {connections} connections cut").into());
+            return Err(
+                format!("stopped before every answer had ended: {connections} connections cut").into(),
+            );
         }
         Ok(())
     }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use paddler_core::config::{Config, Mode, Registry, UpstreamConfig, Value};
+use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
 use paddler_core::forward::Keys;
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::UpstreamKey;
 use serde_json::{Map, Value as Json};
 
 use crate::Failure;
-use crate::args::Serve;
+use crate::args::{Serve, variable};
 
 /// The config in force: the file's, with flags and environment over it.
 pub(crate) fn config(mode: Mode, serve: &Serve) -> Result<Config, Failure> {
@@ -18,13 +18,65 @@ pub(crate) fn config(mode: Mode, serve: &Serve) -> Result<Config, Failure> {
         Some(file) => read(file, mode)?,
         None => Config::default_for(mode),
     };
+    about_no_upstream(serve)?;
     let flags = Value::from_json(&flags(serve))?;
-    let config = config.overlay(&flags, "command line", &Registry::new())?;
+    let config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
     if config.upstreams.is_empty() {
         let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE";
         return Err(hint.into());
     }
     Ok(config)
+}
+
+/// A flag about upstreams of the command line, where there are none, would say nothing, and nobody would know.
+fn about_no_upstream(serve: &Serve) -> Result<(), Failure> {
+    let (engine, key) = (serve.engine.is_some(), serve.upstream_api_key_file.is_some());
+    let flag = match (serve.upstream.is_empty(), engine, key) {
+        (true, true, _) => ("--engine", "engine"),
+        (true, false, true) => ("--upstream-api-key-file", "api_key_file"),
+        _ => return Ok(()),
+    };
+    let (flag, key) = flag;
+    let variable = variable(flag);
+    Err(format!(
+        "{flag} ({variable}) is about the upstreams of --upstream, and there is none; \
+         in a file, write `{key}` beside the url of each upstream"
+    )
+    .into())
+}
+
+/// Which flag says what a config file says under this path.
+const FLAGS: [(&str, &str); 9] = [
+    ("listen", "--listen"),
+    ("management", "--management"),
+    ("api_key_file", "--api-key-file"),
+    ("queue.max_requests", "--max-requests"),
+    ("queue.max_wait", "--max-wait"),
+    ("poll.interval", "--poll-interval"),
+    ("shutdown.grace", "--grace"),
+    ("admin_paths", "--open-admin-paths"),
+    ("upstreams", "--upstream"),
+];
+
+/// The faults in the words of the command line.
+fn by_flag(mut faults: ConfigFaults) -> ConfigFaults {
+    for fault in &mut faults.faults {
+        let (whole, number) = match fault
+            .path
+            .strip_prefix("upstreams[")
+            .and_then(|rest| rest.split_once(']'))
+        {
+            Some((index, _)) => ("upstreams", index.parse::<usize>().ok()),
+            None => (fault.path.as_str(), None),
+        };
+        if let Some((_, flag)) = FLAGS.iter().find(|(path, _)| *path == whole) {
+            let number = number
+                .map(|index| format!(", number {}", index + 1))
+                .unwrap_or_default();
+            fault.path = format!("{flag} ({}){number}", variable(flag));
+        }
+    }
+    faults
 }
 
 /// What the flags say, in the words of a config file: so there is one place that reads and checks each setting.
@@ -40,8 +92,12 @@ fn flags(serve: &Serve) -> Json {
     };
     let text = |text: &Option<String>| text.clone().map(Json::from);
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| Json::from(path.to_string_lossy()));
-    if !serve.upstream.is_empty() {
-        say(["upstreams", ""], Some(serve.upstream.iter().map(|text| upstream(text, serve)).collect()));
+    let upstreams = upstreams(&serve.upstream);
+    if !upstreams.is_empty() {
+        say(
+            ["upstreams", ""],
+            Some(upstreams.iter().map(|text| upstream(text, serve)).collect()),
+        );
     }
     say(["listen", ""], text(&serve.listen));
     say(["management", ""], text(&serve.management));
@@ -50,8 +106,18 @@ fn flags(serve: &Serve) -> Json {
     say(["queue", "max_wait"], text(&serve.max_wait));
     say(["poll", "interval"], text(&serve.poll_interval));
     say(["shutdown", "grace"], text(&serve.grace));
-    say(["admin_paths", ""], serve.open_admin_paths.then(|| Json::from("open")));
+    say(
+        ["admin_paths", ""],
+        serve.open_admin_paths.then(|| Json::from("open")),
+    );
     said
+}
+
+/// What stands between the commas. A comma at the end, as lists that are put together have it, is none more.
+fn upstreams(said: &[String]) -> Vec<&str> {
+    let all: Vec<_> = said.iter().map(|text| text.trim()).collect();
+    let named: Vec<_> = all.iter().copied().filter(|text| !text.is_empty()).collect();
+    if named.is_empty() { all } else { named }
 }
 
 /// An upstream from the command line: a URL, or an id and a URL.
@@ -78,31 +144,61 @@ fn upstream(text: &str, serve: &Serve) -> Json {
 /// Reads a config file.
 pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
     let name = file.display().to_string();
-    let text = text(file)?;
+    let text = text(file, "the config")?;
     Ok(Config::read(&text, &name, mode, &Registry::new())?)
 }
 
-fn text(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()).into())
+fn text(file: &Path, what: &str) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|error| format!("{} ({what}) cannot be read: {error}", file.display()))
 }
 
-/// The specs of a config, each with its key.
-pub(crate) fn specs(config: &Config) -> Result<Vec<UpstreamSpec>, Failure> {
-    let with_key = |upstream: &UpstreamConfig| {
-        let mut spec = upstream.spec.clone();
-        if let Some(file) = &upstream.api_key_file {
-            let invalid = || format!("{} holds no key: one line of visible characters", file.display());
-            let key = text(file)?;
-            spec.extensions.insert(UpstreamKey::new(key.trim()).ok_or_else(invalid)?);
+/// What a config comes to with the files that it names.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    /// The specs, each with its key.
+    pub(crate) specs: Vec<UpstreamSpec>,
+    /// The keys that clients may present, if the config wants any.
+    pub(crate) keys: Option<Keys>,
+}
+
+/// Reads the files with keys that a config names. All that is wrong with them is said at once.
+pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
+    let mut faults = Vec::new();
+    let mut specs = Vec::new();
+    for upstream in &config.upstreams {
+        match spec(upstream) {
+            Ok(spec) => specs.push(spec),
+            Err(fault) => faults.push(fault),
         }
-        Ok(spec)
-    };
-    config.upstreams.iter().map(with_key).collect()
+    }
+    let keys = config.api_key_file.as_deref().map(client_keys).transpose();
+    match (keys, faults.is_empty()) {
+        (Ok(keys), true) => return Ok(Secrets { specs, keys }),
+        (Ok(_), false) => {}
+        (Err(fault), _) => faults.push(fault),
+    }
+    Err(faults.join("\n").into())
 }
 
-/// The keys that clients may present, if the config wants any.
-pub(crate) fn keys(config: &Config) -> Result<Option<Keys>, Failure> {
-    let Some(file) = &config.api_key_file else { return Ok(None) };
-    let keys = Keys::read(&text(file)?).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok(Some(keys))
+fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
+    let mut spec = upstream.spec.clone();
+    if let Some(file) = &upstream.api_key_file {
+        let what = format!("the key for the upstream {}", spec.id);
+        let invalid = || {
+            format!(
+                "{} ({what}) holds no key: one line of visible characters",
+                file.display()
+            )
+        };
+        let key = text(file, &what)?;
+        let key = Some(key.trim()).filter(|key| !key.is_empty());
+        let key = key.and_then(UpstreamKey::new).ok_or_else(invalid)?;
+        spec.extensions.insert(key);
+    }
+    Ok(spec)
+}
+
+fn client_keys(file: &Path) -> Result<Keys, String> {
+    let what = "the keys of clients";
+    Keys::read(&text(file, what)?).map_err(|error| format!("{} ({what}): {error}", file.display()))
 }

@@ -4,42 +4,42 @@
 //! |---|---|
 //! | the request was not sent | always, elsewhere |
 //! | it went into a connection that had been used before, and no byte came back | once, if it may be replayed |
-//! | the upstream refused the work (503) before it began | elsewhere |
+//! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
 //! | it was sent and no byte came back; the first byte took too long; any other answer | no |
 //!
 //! After the first byte of the answer: never.
 
 use std::error::Error;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
 use super::body::{Body, BoxError};
-use super::headers::for_client;
+use super::headers::strip_hop_by_hop;
 use super::intake::Held;
 use super::waiting::Place;
 use crate::upstream::{CallError, Lease, Sent, UpstreamId};
 
-/// The longest body of a 503 that is read.
+/// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
 const MAX_REFUSAL: usize = 64 * 1024;
+
+/// The longest that it is read. It is a few hundred bytes that were ready with the head.
+const READ_REFUSAL: Duration = Duration::from_secs(2);
 
 /// The request as each attempt sends it.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
     pub(super) held: Held,
 }
 
 impl Outgoing {
-    pub(super) fn new(parts: &Parts, uri: Uri, headers: HeaderMap, held: Held) -> Self {
-        Self { method: parts.method.clone(), uri, headers, held }
-    }
-
     fn request(&self) -> Request<Body> {
         let mut request = Request::new(self.held.body());
         request.method_mut().clone_from(&self.method);
@@ -65,8 +65,13 @@ pub(super) enum Failed {
     NotSent { upstream: UpstreamId, error: String },
     /// It was lost in a connection that the upstream had closed, most likely.
     Lost { upstream: UpstreamId, error: String },
-    /// The upstream refused the work before it began.
-    Refused { upstream: UpstreamId, response: Response<Bytes> },
+    /// The upstream refused the work before it began. Its answer is kept, unless it could not be read; it may ask to be
+    /// left alone for some time.
+    Refused {
+        upstream: UpstreamId,
+        answer: Result<Response<Bytes>, String>,
+        wait: Option<Duration>,
+    },
     /// It was sent, and no byte came back.
     Broken { upstream: UpstreamId, error: String },
     /// It was sent, and no byte came back in time.
@@ -77,7 +82,7 @@ pub(super) enum Failed {
 pub(super) async fn attempt(
     place: Place,
     outgoing: &Outgoing,
-    first_byte: std::time::Duration,
+    first_byte: Duration,
 ) -> Result<Answered, Failed> {
     let Place { mut lease, upstream } = place;
     let id = lease.upstream().clone();
@@ -91,15 +96,25 @@ pub(super) async fn attempt(
         Ok(response) => response,
         Err(error) => return Err(failed(id, lease, &error)),
     };
-    for_client(response.headers_mut());
-    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-        return Err(refused(id, response, lease).await);
+    strip_hop_by_hop(response.headers_mut());
+    // What is spoken to the client is for our server to say, not for the upstream's.
+    *response.version_mut() = Version::HTTP_11;
+    match response.status() {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+            Err(refused(id, response, lease).await)
+        }
+        _ => Ok(Answered {
+            response,
+            lease,
+            sent,
+        }),
     }
-    Ok(Answered { response, lease, sent })
 }
 
 fn failed(upstream: UpstreamId, lease: Lease, error: &BoxError) -> Failed {
-    let sent = error.downcast_ref::<CallError>().map_or(Sent::Yes, CallError::sent);
+    let sent = error
+        .downcast_ref::<CallError>()
+        .map_or(Sent::Yes, CallError::sent);
     let error = chain(&**error);
     match sent {
         Sent::No => {
@@ -115,16 +130,32 @@ fn failed(upstream: UpstreamId, lease: Lease, error: &BoxError) -> Failed {
     }
 }
 
-/// A 503 is short, and read to its end, so that the request can go elsewhere or the answer be passed on.
+/// A refusal is short, and read to its end, so that the request can go elsewhere or the answer be passed on.
 async fn refused(upstream: UpstreamId, response: Response<Body>, lease: Lease) -> Failed {
     let (head, body) = response.into_parts();
-    match Limited::new(body, MAX_REFUSAL).collect().await {
-        Ok(body) => {
-            lease.complete();
-            Failed::Refused { upstream, response: Response::from_parts(head, body.to_bytes()) }
-        }
-        Err(error) => Failed::Broken { upstream, error: format!("its 503 could not be read: {error}") },
+    let asked = retry_after(&head.headers);
+    // An engine that loads says when it is done by taking requests; one that limits who asks it is not asked again
+    // before its time.
+    let limits = head.status == StatusCode::TOO_MANY_REQUESTS;
+    let wait = asked.or(limits.then_some(Duration::MAX));
+    let answer = match timeout(READ_REFUSAL, Limited::new(body, MAX_REFUSAL).collect()).await {
+        Ok(Ok(body)) => Ok(Response::from_parts(head, body.to_bytes())),
+        Ok(Err(error)) => Err(format!("it answered {} and broke off: {error}", head.status)),
+        Err(_) => Err(format!("it answered {} and went silent", head.status)),
+    };
+    // Whatever became of its words, it does no work for this request.
+    lease.complete();
+    Failed::Refused {
+        upstream,
+        answer,
+        wait,
     }
+}
+
+/// Seconds. The other form, a date, would compare two clocks: it counts as not said.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 fn chain(error: &(dyn Error + 'static)) -> String {

@@ -24,7 +24,10 @@ pub struct Body(Kind);
 enum Kind {
     #[default]
     Empty,
-    Chunks { chunks: VecDeque<Bytes>, left: u64 },
+    Chunks {
+        chunks: VecDeque<Bytes>,
+        left: u64,
+    },
     Stream(UnsyncBoxBody<Bytes, BoxError>),
 }
 
@@ -43,7 +46,11 @@ impl Body {
     pub fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Self {
         let chunks: VecDeque<_> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
         let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        if left == 0 { Self::empty() } else { Self(Kind::Chunks { chunks, left }) }
+        if left == 0 {
+            Self::empty()
+        } else {
+            Self(Kind::Chunks { chunks, left })
+        }
     }
 
     /// Any other body.
@@ -60,7 +67,10 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.get_mut().0 {
             Kind::Empty => Poll::Ready(None),
             Kind::Chunks { chunks, left } => {

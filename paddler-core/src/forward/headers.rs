@@ -4,8 +4,8 @@
 //! others pass in both directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -24,7 +24,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Takes out what is about this connection alone.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
+///
+/// It is done before anything else is read from a request's headers, so that what is judged is what is sent on.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -37,28 +39,25 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What the upstream gets of the client's headers. `own_keys`: the client's key is for this router, and goes no further.
-pub(super) fn for_upstream(headers: &HeaderMap, body_bytes: u64, own_keys: bool) -> HeaderMap {
-    let sent_a_body = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
-    let mut headers = headers.clone();
-    strip_hop_by_hop(&mut headers);
+/// Whether these headers announce a body, if only an empty one. To be asked before they are stripped.
+pub(super) fn announces_body(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING)
+}
+
+/// Makes of the client's stripped headers what the upstream gets. `body`: its length, if there is one. `own_keys`: the
+/// client's key is for this router, and goes no further.
+pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys: bool) {
     // The body is here already, and whole: nothing is left to expect, and its length is known.
     for name in [EXPECT, CONTENT_LENGTH, HOST] {
         headers.remove(name);
     }
-    if sent_a_body {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body_bytes));
+    if let Some(bytes) = body {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
     }
     if own_keys {
         headers.remove(AUTHORIZATION);
         headers.remove(API_KEY);
     }
-    headers
-}
-
-/// What the client gets of the upstream's headers.
-pub(super) fn for_client(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
 }
 
 /// The key that a client presents: a bearer token, or `x-api-key` as Anthropic's clients send it.
@@ -82,6 +81,13 @@ mod tests {
         headers
     }
 
+    fn sent(headers: &HeaderMap, body: Option<u64>, own_keys: bool) -> HeaderMap {
+        let mut headers = headers.clone();
+        strip_hop_by_hop(&mut headers);
+        for_upstream(&mut headers, body, own_keys);
+        headers
+    }
+
     #[test]
     fn what_is_about_one_connection_ends_here() {
         let headers = map(&[
@@ -100,7 +106,7 @@ mod tests {
             ("x-end-to-end", "b"),
             ("authorization", "Bearer k"),
         ]);
-        let sent = for_upstream(&headers, 12, false);
+        let sent = sent(&headers, Some(12), false);
         let mut names: Vec<_> = sent.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["authorization", "content-length", "x-end-to-end"]);
@@ -111,21 +117,33 @@ mod tests {
     #[test]
     fn the_routers_own_key_goes_no_further() {
         let headers = map(&[("authorization", "Bearer k"), ("x-api-key", "k"), ("x-keep", "1")]);
-        let sent = for_upstream(&headers, 0, true);
-        assert_eq!(sent.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-keep"]);
+        let sent = sent(&headers, None, true);
+        assert_eq!(
+            sent.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
+            ["x-keep"]
+        );
     }
 
     #[test]
     fn no_length_is_made_up_for_a_request_without_a_body() {
-        assert!(for_upstream(&map(&[]), 0, false).is_empty());
-        assert_eq!(for_upstream(&map(&[("content-length", "0")]), 0, false)["content-length"], "0");
+        assert!(!announces_body(&map(&[])) && sent(&map(&[]), None, false).is_empty());
+        let empty = map(&[("content-length", "0")]);
+        assert!(announces_body(&empty));
+        assert_eq!(sent(&empty, Some(0), false)["content-length"], "0");
+        assert!(announces_body(&map(&[("transfer-encoding", "chunked")])));
     }
 
     #[test]
     fn a_key_is_a_bearer_token_or_anthropics_header() {
-        assert_eq!(presented_key(&map(&[("authorization", "bearer  k1 ")])), Some(&b"k1"[..]));
+        assert_eq!(
+            presented_key(&map(&[("authorization", "bearer  k1 ")])),
+            Some(&b"k1"[..])
+        );
         assert_eq!(presented_key(&map(&[("authorization", "Basic k1")])), None);
-        assert_eq!(presented_key(&map(&[("authorization", "Basic k1"), ("x-api-key", "k2")])), Some(&b"k2"[..]));
+        assert_eq!(
+            presented_key(&map(&[("authorization", "Basic k1"), ("x-api-key", "k2")])),
+            Some(&b"k2"[..])
+        );
         assert_eq!(presented_key(&map(&[("authorization", "Bear")])), None);
     }
 }

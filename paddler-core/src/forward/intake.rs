@@ -41,7 +41,11 @@ pub(super) struct Held {
 
 impl Held {
     fn new(budget: Arc<Budget>) -> Self {
-        Self { chunks: Vec::new(), bytes: 0, budget }
+        Self {
+            chunks: Vec::new(),
+            bytes: 0,
+            budget,
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -92,7 +96,9 @@ pub(super) async fn read(
     budget: Arc<Budget>,
 ) -> Result<Intake, Refusal> {
     let look = look(headers, kind)?;
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > options.max_body) {
         return Err(too_large(options.max_body));
     }
@@ -168,7 +174,11 @@ fn keep(chunks: &mut Vec<Bytes>, small: &mut BytesMut, chunk: Bytes) {
 }
 
 fn look(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
-    let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase())
+    };
     let content_type = text(CONTENT_TYPE).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim();
     let encoded = text(CONTENT_ENCODING).is_some_and(|encoding| encoding.trim() != "identity");
@@ -182,7 +192,13 @@ fn look(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
             Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message).closing())
         }
         // Without a type, or with what curl says when nothing else is said, it may well be JSON.
-        BodyKind::Json if json || matches!(content_type, "" | "text/plain" | "application/x-www-form-urlencoded") => {
+        BodyKind::Json
+            if json
+                || matches!(
+                    content_type,
+                    "" | "text/plain" | "application/x-www-form-urlencoded"
+                ) =>
+        {
             Ok(Look::Must)
         }
         BodyKind::Json => {
@@ -194,7 +210,11 @@ fn look(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
 
 /// Whether this error is refused even where the body may be anything: two readings of who is asked for.
 fn must_refuse(look: Look, error: &ScanError) -> bool {
-    look == Look::Must || matches!(error.kind(), ScanErrorKind::AmbiguousModel | ScanErrorKind::RepeatedModel { .. })
+    look == Look::Must
+        || matches!(
+            error.kind(),
+            ScanErrorKind::AmbiguousModel | ScanErrorKind::RepeatedModel { .. }
+        )
 }
 
 fn malformed(error: &ScanError) -> Refusal {
@@ -208,5 +228,7 @@ fn too_large(limit: u64) -> Refusal {
 
 fn no_memory(after: Duration) -> Refusal {
     let message = "the bodies of the requests that are being handled take all the memory meant for them";
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "buffers_full", message).retry_after(after).closing()
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "buffers_full", message)
+        .retry_after(after)
+        .closing()
 }

@@ -52,6 +52,8 @@ pub(super) const HEALTH_DIALECT: Dialect = Dialect::Llamacpp;
 
 fn json_response(value: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -1,11 +1,13 @@
 //! How does a request get to the upstream and its answer back?
 //!
-//! One pipeline for every route, in the order of the files: [`intake`] reads and scans the body, `waiting` finds a place
-//! for it, `attempt` sends it, `relay` passes the answer on and holds the lease until its end. [`Router`] strings them
-//! together; [`serve`] puts it behind a listener.
+//! One pipeline for every route: `admission` judges who asks for what, `intake` reads and scans the body, `waiting` finds
+//! a place for it, `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
+//! until its end. [`Router`] strings them together; [`serve`] puts it behind a listener.
 
+mod admission;
 mod attempt;
 mod body;
+mod client;
 mod headers;
 mod intake;
 #[cfg(feature = "keys")]
@@ -15,6 +17,7 @@ mod options;
 mod refusal;
 mod relay;
 mod router;
+mod sending;
 mod server;
 mod waiting;
 

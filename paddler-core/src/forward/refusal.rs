@@ -33,8 +33,18 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { status, reason: reason.into(), message: message.into(), retry_after: None, close: false }
+    pub(super) fn new(
+        status: StatusCode,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            reason: reason.into(),
+            message: message.into(),
+            retry_after: None,
+            close: false,
+        }
     }
 
     pub(super) fn bad_request(reason: &'static str, message: impl Into<String>) -> Self {
@@ -59,11 +69,17 @@ impl Refusal {
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
         let model = model.unwrap_or("(any)");
         match (&ending.reason, ending.class) {
-            (Reason::ModelNotFound, _) => {
-                Self::new(StatusCode::NOT_FOUND, reason, format!("no upstream serves the model {model:?}"))
-            }
+            (Reason::ModelNotFound, _) => Self::new(
+                StatusCode::NOT_FOUND,
+                reason,
+                format!("no upstream serves the model {model:?}"),
+            ),
             (Reason::FilterFailed, _) => {
-                let error = ending.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+                let error = ending
+                    .error
+                    .as_ref()
+                    .map(|error| format!(": {error}"))
+                    .unwrap_or_default();
                 let message = format!("the filter at node {} could not judge{error}", ending.node.get());
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, reason, message)
             }
@@ -140,12 +156,16 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // A reason from a tree may be any text; what cannot stand in a header is said in the body alone.
-        if let Ok(reason) = HeaderValue::from_str(&self.reason) {
-            headers.insert(REASON, reason);
-        }
+        let reason = HeaderValue::from_str(&self.reason)
+            .ok()
+            .filter(|_| self.reason.is_ascii());
+        headers.insert(REASON, reason.unwrap_or(HeaderValue::from_static("rejected")));
         if let Some(after) = self.retry_after {
             let seconds = after.as_millis().div_ceil(1000).max(1);
-            headers.insert(RETRY_AFTER, HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)));
+            headers.insert(
+                RETRY_AFTER,
+                HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)),
+            );
         }
         if self.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

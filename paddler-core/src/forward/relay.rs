@@ -25,11 +25,13 @@ use crate::upstream::Lease;
 pub(super) struct Relay {
     body: Body,
     lease: Option<Lease>,
-    timer: Pin<Box<Sleep>>,
-    /// When the next byte has to be here.
-    due: Instant,
+    /// Made when a byte is first waited for: a short answer never does.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
+    due: Option<Instant>,
+    first_byte: Duration,
     idle: Duration,
-    started: Instant,
+    sent: Instant,
     any_byte: bool,
     /// How an event stream says that it was cut short; `None` for any other body, which is broken off.
     events: Option<Dialect>,
@@ -68,7 +70,8 @@ impl Tail {
     fn closing(&self) -> &'static str {
         match self.0 {
             [0, 0, 0, 0] | [_, _, b'\n', b'\n'] | [b'\r', b'\n', b'\r', b'\n'] | [_, _, b'\r', b'\r'] => "",
-            [_, _, _, b'\n' | b'\r'] => "\n",
+            [_, _, _, b'\n'] => "\n",
+            // After `\r` a first `\n` belongs to the same end of line.
             _ => "\n\n",
         }
     }
@@ -76,19 +79,29 @@ impl Tail {
 
 impl Relay {
     pub(super) fn new(body: Body, headers: &HeaderMap, request: Request) -> Self {
-        let Request { lease, sent, first_byte, idle, dialect, metrics, in_flight } = request;
-        let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+        let Request {
+            lease,
+            sent,
+            first_byte,
+            idle,
+            dialect,
+            metrics,
+            in_flight,
+        } = request;
+        let content_type = headers
+            .get(CONTENT_TYPE)
+            .map(|value| value.as_bytes().to_ascii_lowercase());
         let is_events = content_type.is_some_and(|value| value.starts_with(b"text/event-stream"));
         // Nothing can be added to what is encoded or has its length announced.
         let plain = !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
-        let due = sent + first_byte;
         let mut relay = Self {
             body,
             lease: Some(lease),
-            timer: Box::pin(sleep_until(due)),
-            due,
+            timer: None,
+            due: None,
+            first_byte,
             idle,
-            started: sent,
+            sent,
             any_byte: false,
             events: (is_events && plain).then_some(dialect),
             tail: Tail::default(),
@@ -112,15 +125,14 @@ impl Relay {
     }
 
     fn saw(&mut self, bytes: &Bytes) {
-        let now = Instant::now();
+        self.due = None;
         if !self.any_byte {
             self.any_byte = true;
-            self.metrics.first_byte(now - self.started);
+            self.metrics.first_byte(self.sent.elapsed());
             if let Some(lease) = &mut self.lease {
                 lease.first_byte();
             }
         }
-        self.due = now + self.idle;
         if self.events.is_some() {
             self.tail.push(bytes);
         }
@@ -134,23 +146,47 @@ impl Relay {
         // Dropped: the engine may still be at it.
         self.lease = None;
         self.body = Body::empty();
-        let Some(dialect) = self.events else { return Poll::Ready(Some(Err(error))) };
+        let Some(dialect) = self.events else {
+            return Poll::Ready(Some(Err(error)));
+        };
         let message = format!("the upstream's answer was cut short: {error}");
         let event = Refusal::new(StatusCode::BAD_GATEWAY, reason, message).body(dialect);
-        let name = if dialect == Dialect::Anthropic { "event: error\n" } else { "" };
+        let name = if dialect == Dialect::Anthropic {
+            "event: error\n"
+        } else {
+            ""
+        };
         let text = format!("{}{name}data: {event}\n\n", self.tail.closing());
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(text)))))
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // The timer is not moved with each byte: it fires at an old time now and then, and is set anew.
+        let Self {
+            any_byte,
+            sent,
+            first_byte,
+            idle,
+            ..
+        } = *self;
+        let set = || {
+            if any_byte {
+                Instant::now() + idle
+            } else {
+                sent + first_byte
+            }
+        };
+        let due = *self.due.get_or_insert_with(set);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        // The timer is not moved with each byte. If it is set too early, it fires in vain once in a while and is set anew.
+        if timer.deadline() > due {
+            timer.as_mut().reset(due);
+        }
         loop {
-            ready!(self.timer.as_mut().poll(cx));
-            if self.due <= Instant::now() {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= due {
                 return Poll::Ready(());
             }
-            let due = self.due;
-            self.timer.as_mut().reset(due);
+            timer.as_mut().reset(due);
         }
     }
 }
@@ -159,7 +195,10 @@ impl HttpBody for Relay {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         if this.done {
             return Poll::Ready(None);
@@ -181,7 +220,11 @@ impl HttpBody for Relay {
             Poll::Ready(Some(Err(error))) => this.cut("upstream_broke_off", error),
             Poll::Pending => {
                 ready!(this.poll_timer(cx));
-                let what = if this.any_byte { "upstream_idle" } else { "first_byte_timeout" };
+                let what = if this.any_byte {
+                    "upstream_idle"
+                } else {
+                    "first_byte_timeout"
+                };
                 this.cut(what, "no byte came in time".into())
             }
         }
@@ -193,7 +236,11 @@ impl HttpBody for Relay {
 
     fn size_hint(&self) -> SizeHint {
         // An event may be added, so the length of an event stream is never known.
-        if self.events.is_some() && !self.done { SizeHint::default() } else { self.body.size_hint() }
+        if self.events.is_some() && !self.done {
+            SizeHint::default()
+        } else {
+            self.body.size_hint()
+        }
     }
 }
 
@@ -225,6 +272,8 @@ mod tests {
         assert_eq!(after("data: 1\r\r"), "");
         assert_eq!(after("data: 1\n"), "\n");
         assert_eq!(after("data: 1\r\n"), "\n");
+        assert_eq!(after("data: 1\r"), "\n\n");
+        assert_eq!(after("data: 1\r\n\r"), "\n\n");
         assert_eq!(after("data: {\"a"), "\n\n");
         assert_eq!(after("x"), "\n\n");
     }

@@ -3,27 +3,24 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::header::CONNECTION;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::body::Body;
+use super::client::Client;
 use crate::config::{Limits, Shutdown, Timeouts};
-
-/// How often a client is looked at while its request is handled, besides what its connection says by itself.
-const LOOK_AFTER_CLIENT: Duration = Duration::from_millis(250);
 
 /// How a listener is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +62,11 @@ pub enum Served {
     Cut(usize),
 }
 
-/// Serves `service`, such as a [`Router`](super::Router), until `stop` is ready. Then no connection is accepted any more, idle ones are closed, and requests that
-/// are being handled go on for the grace time, or until `cut` is ready.
+/// Serves `service`, such as a [`Router`](super::Router), until `stop` is ready. Then no connection is accepted any more,
+/// idle ones are closed, and requests that are being handled go on for the grace time, or until `cut` is ready.
+///
+/// A client that hangs up is taken to want no answer, also when it closes only its own direction: what goes on for it ends
+/// at once.
 ///
 /// # Errors
 /// When the listener breaks; that it is out of file descriptors is no such error, and is waited out.
@@ -107,19 +107,27 @@ where
         done = timeout(options.grace, whole) => done.is_ok(),
         () = cut => false,
     };
-    Ok(if in_time { Served::Whole } else { Served::Cut(connections.len()) })
+    // Those that have ended and were not yet let go of are not broken off.
+    while connections.try_join_next().is_some() {}
+    Ok(if in_time || connections.is_empty() {
+        Served::Whole
+    } else {
+        Served::Cut(connections.len())
+    })
 }
 
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let closed = || io::Error::other("the limit of connections is gone");
     let place = places.clone().acquire_owned().await.map_err(|_| closed())?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                stream.set_nodelay(true)?;
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "a client has left while it was let in");
+                }
                 return Ok((stream, place));
             }
             // About one connection, which is gone.
@@ -135,142 +143,68 @@ async fn accept(
 
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
-async fn connection<S>(stream: TcpStream, service: S, options: ServeOptions, mut stopping: watch::Receiver<bool>)
-where
+async fn connection<S>(
+    stream: TcpStream,
+    service: S,
+    options: ServeOptions,
+    mut stopping: watch::Receiver<bool>,
+) where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
 {
-    let stream = Arc::new(stream);
-    let io = TokioIo::new(ClientIo::new(stream.clone(), options.client_idle));
+    let (client, io) = Client::new(stream, options.client_idle);
+    let watched = client.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = service.call(request);
-        let stream = stream.clone();
+        watched.asked(request.version());
+        let (answer, watched) = (service.call(request), watched.clone());
         async move {
-            tokio::select! {
-                biased;
-                answer = answer => answer.map_err(|never| match never {}),
-                // The answer is dropped with the request, and nobody is there to miss it.
-                () = gone(&stream) => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
-            }
+            let answer = answer.await;
+            watched.answered(
+                answer
+                    .as_ref()
+                    .is_ok_and(|answer| answer.headers().contains_key(CONNECTION)),
+            );
+            answer
         }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_timeout)
         .max_buf_size(options.max_header_bytes.max(8 * 1024))
-        .serve_connection(io, service);
-    let mut serving = pin!(serving);
+        .serve_connection(TokioIo::new(io), service);
     let stop = async { stopping.wait_for(|stop| *stop).await.map(drop) };
-    let result = tokio::select! {
-        result = serving.as_mut() => result,
-        // Without a server there is nothing to go on for, either.
-        _ = stop => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+    let served = async {
+        let mut serving = pin!(serving);
+        let result = tokio::select! {
+            biased;
+            result = serving.as_mut() => result,
+            // Without a server there is nothing to go on for, either.
+            _ = stop => {
+                serving.as_mut().graceful_shutdown();
+                serving.as_mut().await
+            }
+        };
+        if result.as_ref().is_err_and(hyper::Error::is_user) {
+            client.break_off();
         }
+        result
     };
-    if let Err(error) = result {
+    let result = tokio::select! {
+        // First: how it ended by itself counts.
+        biased;
+        result = served => result,
+        // All that goes on for it is dropped.
+        () = client.hung_up() => return,
+    };
+    if let Err(error) = &result {
         tracing::debug!(%error, "a client's connection has ended");
     }
-}
-
-/// Ready once the client has hung up. hyper sees that by itself, but not while bytes of a next request lie unread.
-async fn gone(stream: &TcpStream) {
-    loop {
-        sleep(LOOK_AFTER_CLIENT).await;
-        if let Poll::Ready(Ok(ready)) = poll_once(stream.ready(Interest::READABLE)).await
-            && ready.is_read_closed()
-        {
-            return;
-        }
-    }
-}
-
-/// What the future says when it is asked once.
-async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
-    let mut future = pin!(future);
-    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
-}
-
-/// A client's stream, which breaks when the client takes nothing for too long.
-struct ClientIo {
-    stream: Arc<TcpStream>,
-    idle: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
-}
-
-impl ClientIo {
-    fn new(stream: Arc<TcpStream>, idle: Duration) -> Self {
-        Self { stream, idle, stalled: None }
-    }
-
-    fn poll_io(
-        &mut self,
-        cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            match self.stream.poll_write_ready(cx) {
-                Poll::Ready(ready) => ready?,
-                Poll::Pending => {
-                    let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.idle)));
-                    ready!(stalled.as_mut().poll(cx));
-                    let message = "the client took nothing for too long";
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)));
-                }
-            }
-            match write(&self.stream) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => {
-                    self.stalled = None;
-                    return Poll::Ready(result);
-                }
-            }
-        }
-    }
-}
-
-impl AsyncRead for ClientIo {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            match self.stream.try_read(buf.initialize_unfilled()) {
-                Ok(bytes) => {
-                    buf.advance(bytes);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for ClientIo {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, |stream| stream.try_write(buf))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, |stream| stream.try_write_vectored(bufs))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The stream is closed when the last who holds it lets go; a half close is not to be had through `&`.
-        Poll::Ready(Ok(()))
+    if client.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
+        client.linger().await;
     }
 }

@@ -1,11 +1,11 @@
 //! Where does a request find a place, and how does it wait for one?
 //!
-//! Whoever waits stands in one queue. Arrivals never barge: while somebody waits, they stand behind him. What becomes
-//! free is handed to the first who can use it, as a lease that is already his, so nobody can take it on the way. Whoever
-//! leaves is out at once, and a lease that was handed to him meanwhile is handed on.
+//! Whoever waits stands in one queue. Arrivals never barge: while somebody waits, what an arrival could have is offered
+//! to the queue first. What becomes free is handed to the first who can use it, as a lease that is already his, so nobody
+//! can take it on the way. Whoever leaves is out at once, and a lease that was handed to him meanwhile is handed on.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
@@ -13,11 +13,11 @@ use tokio::time::sleep_until;
 
 use crate::Moment;
 use crate::clock::Clock;
-use crate::queue::{QueueFull, QueueLimits, Ticket, WaitQueue, Waiting};
+use crate::queue::{QueueFull, QueueLimits, Ticket, Tried, WaitQueue, Waiting};
 use crate::request::{Facts, RequestFacts};
 use crate::schedule::{Ask, Class, Ending, NodeId, Reason, Scratch, mix};
 use crate::status::Published;
-use crate::upstream::{Lease, Transport, Upstream, UpstreamId};
+use crate::upstream::{Lease, Transport, Upstream};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -39,11 +39,46 @@ pub(super) enum NoPlace {
     Full { full: QueueFull, ending: Ending },
 }
 
+impl NoPlace {
+    pub(super) fn ending(&self) -> &Ending {
+        match self {
+            Self::Ending { ending, .. } | Self::Full { ending, .. } => ending,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Waiter {
     tell: oneshot::Sender<Result<Place, Ending>>,
     // What the tree last said to this request.
     last: RefCell<Ending>,
+}
+
+type Served = Vec<(Waiting<Waiter>, Result<Place, Ending>)>;
+
+/// Wakes the one who hands out.
+///
+/// Who is about to wait says so, and then looks for a place; who gives one back does so, and then looks whether anybody
+/// waits. The fences between see to it that at least one of the two sees the other.
+#[derive(Debug, Default)]
+struct Wake {
+    /// Who waits, and who is about to.
+    standing: AtomicUsize,
+    notify: Notify,
+}
+
+impl Wake {
+    fn stand(&self, many: usize) {
+        self.standing.store(many, Relaxed);
+        fence(SeqCst);
+    }
+
+    fn freed(&self) {
+        fence(SeqCst);
+        if self.standing.load(Relaxed) > 0 {
+            self.notify.notify_one();
+        }
+    }
 }
 
 /// Hands out places.
@@ -53,17 +88,21 @@ pub(super) struct Places {
     clock: Clock,
     seed: AtomicU64,
     queue: Mutex<WaitQueue<Waiter>>,
-    waiting: AtomicUsize,
-    wake: Arc<Notify>,
+    wake: Arc<Wake>,
 }
 
 impl Places {
     pub(super) fn new(published: Published, clock: Clock, limits: QueueLimits, seed: u64) -> Self {
-        let wake = Arc::new(Notify::new());
+        let wake = Arc::new(Wake::default());
         let hook = wake.clone();
-        published.load().ledger().on_freed(move || hook.notify_one());
-        let queue = Mutex::new(WaitQueue::new(limits));
-        Self { published, clock, seed: AtomicU64::new(seed), queue, waiting: AtomicUsize::new(0), wake }
+        published.load().ledger().on_freed(move || hook.freed());
+        Self {
+            published,
+            clock,
+            seed: AtomicU64::new(seed),
+            queue: Mutex::new(WaitQueue::new(limits)),
+            wake,
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, WaitQueue<Waiter>> {
@@ -78,113 +117,211 @@ impl Places {
     }
 
     pub(super) fn next_seed(&self) -> u64 {
-        mix(self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, SeqCst))
+        mix(self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed))
     }
 
     /// Picks and reserves, if that is possible now.
-    fn place_now(&self, facts: &Facts<'_>, except: &[UpstreamId]) -> Result<Place, Ending> {
+    fn place_now(&self, facts: &Facts<'_>, tried: &Tried, now: Moment) -> Result<Place, Ending> {
+        let ending = |class, reason| Ending::new(class, reason, NodeId::default());
         let snapshot = self.published.load();
         if snapshot.is_empty() {
-            return Err(Ending::new(Class::Later, Reason::NoUpstream, NodeId::default()));
+            return Err(ending(Class::Later, Reason::NoUpstream));
         }
-        let ask = Ask::new(facts, self.clock.now(), self.next_seed()).except(except);
+        let except = tried.left_out(now);
+        let ask = Ask::new(facts, now, self.next_seed()).except(&except);
         let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, &mut ()))?;
         let entry = snapshot.find(lease.upstream().as_str());
         match entry.and_then(|entry| entry.spec().extensions.get::<Transport>()) {
-            Some(transport) => Ok(Place { lease, upstream: transport.0.clone() }),
-            // The status loop gives one to each upstream; a board that is driven otherwise may not.
-            None => Err(Ending::new(Class::Later, Reason::Unhealthy, NodeId::default())),
+            Some(transport) => Ok(Place {
+                lease,
+                upstream: transport.0.clone(),
+            }),
+            // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
+            // reserve and give back the same place for ever.
+            None => Err(ending(Class::Never, Reason::Unhealthy)),
         }
     }
 
     /// A place for this request, now or after waiting.
-    pub(super) async fn place(&self, facts: &RequestFacts, except: &[UpstreamId]) -> Result<Place, NoPlace> {
+    pub(super) async fn place(&self, facts: &RequestFacts, tried: &Tried) -> Result<Place, NoPlace> {
+        let refused = |ending| NoPlace::Ending {
+            ending,
+            waited: false,
+        };
         // A request that takes no room holds nobody up, and does not wait behind those that do.
-        let weightless = facts.weight == 0;
-        let ending = if weightless || self.waiting.load(SeqCst) == 0 {
-            match self.place_now(&facts.as_facts(), except) {
-                Ok(place) => return Ok(place),
-                Err(ending) => ending,
+        if facts.weight == 0 {
+            return self
+                .place_now(&facts.as_facts(), tried, self.clock.now())
+                .map_err(refused);
+        }
+        if self.wake.standing.load(Relaxed) == 0 {
+            match self.place_now(&facts.as_facts(), tried, self.clock.now()) {
+                Err(ending) if ending.class == Class::Later => {}
+                now => return now.map_err(refused),
             }
-        } else {
-            Ending::new(Class::Later, Reason::SlotsBusy, NodeId::default())
-        };
-        let excluded = ending.reason == Reason::Excluded;
-        if weightless || excluded || ending.class != Class::Later {
-            return Err(NoPlace::Ending { ending, waited: false });
         }
-        self.wait(facts, except, ending).await
-    }
-
-    async fn wait(&self, facts: &RequestFacts, except: &[UpstreamId], ending: Ending) -> Result<Place, NoPlace> {
-        let (tell, mut told) = oneshot::channel();
-        let waiter = Waiter { tell, last: RefCell::new(ending.clone()) };
-        let (ticket, deadline) = {
-            let mut queue = self.queue();
-            let pushed = queue.push(facts.clone(), except.to_vec(), self.clock.now(), waiter);
-            self.waiting.store(queue.len(), SeqCst);
-            pushed.map_err(|full| NoPlace::Full { full, ending })?
-        };
-        let mut standing = Standing { places: self, ticket: Some(ticket) };
-        // Something may have become free before this request stood in the queue: look once more, in order.
-        self.hand_out();
-        let waited = |ending| NoPlace::Ending { ending, waited: true };
-        tokio::select! {
-            biased;
-            told = &mut told => match told {
-                Ok(result) => return result.map_err(waited),
-                Err(_) => return Err(waited(Ending::new(Class::Later, Reason::Contended, NodeId::default()))),
-            },
-            () = sleep_until(self.clock.instant(deadline)) => {}
-        }
-        match standing.leave() {
-            Some(waiting) => Err(waited(waiting.handle.last.into_inner())),
-            // Served at the last moment.
-            None => match told.await {
-                Ok(result) => result.map_err(waited),
-                Err(_) => Err(waited(Ending::new(Class::Later, Reason::Contended, NodeId::default()))),
-            },
+        let (tell, told) = oneshot::channel();
+        match self.stand(facts, tried, tell)? {
+            Stood::Served(place) => Ok(place),
+            Stood::Waits(ticket, deadline) => self.wait(ticket, deadline, told).await,
         }
     }
 
-    /// Offers what is free to those who wait, in order. Says when to come again though nothing has changed: when the
-    /// patience of somebody's alternative ends.
-    fn hand_out(&self) -> Option<Moment> {
-        let mut until: Option<Moment> = None;
-        let served = {
+    /// Takes a place that nobody who waits can use, or stands in the queue.
+    fn stand(
+        &self,
+        facts: &RequestFacts,
+        tried: &Tried,
+        tell: oneshot::Sender<Result<Place, Ending>>,
+    ) -> Result<Stood, NoPlace> {
+        let (mut served, mut until) = (Served::new(), None);
+        let result = {
             let mut queue = self.queue();
-            let served = queue.hand_out(|waiting| match self.place_now(&waiting.facts.as_facts(), &waiting.except) {
-                Ok(place) => Some(Ok(place)),
-                Err(ending) if ending.class == Class::Later => {
-                    until = [until, ending.until].into_iter().flatten().min();
-                    waiting.handle.last.replace(ending);
-                    None
+            self.wake.stand(queue.len() + 1);
+            let now = self.clock.now();
+            let mut place = self.place_now(&facts.as_facts(), tried, now);
+            if place.is_ok() && !queue.is_empty() {
+                // Those who came before may have it first.
+                drop(place);
+                (served, until) = self.offer(&mut queue, now);
+                place = self.place_now(&facts.as_facts(), tried, now);
+            }
+            let result = match place {
+                Ok(place) => Ok(Stood::Served(place)),
+                Err(ending) => {
+                    until = [until, again(&ending, tried, now)].into_iter().flatten().min();
+                    self.enqueue(&mut queue, (facts, tried, now), tell, ending)
                 }
-                // It has become known that waiting will not help.
-                Err(ending) => Some(Err(ending)),
-            });
-            self.waiting.store(queue.len(), SeqCst);
-            served
+            };
+            self.wake.stand(queue.len());
+            result
         };
-        for (Waiting { handle, .. }, result) in served {
-            // Who has left meanwhile lets the lease drop, which wakes the next one.
-            if handle.tell.send(result).is_err() {
-                tracing::trace!("a place came too late");
-            }
+        if until.is_some() {
+            // Whoever hands out has to know that there is something to come again for.
+            self.wake.notify.notify_one();
         }
+        deliver(served);
+        result
+    }
+
+    fn enqueue(
+        &self,
+        queue: &mut WaitQueue<Waiter>,
+        (facts, tried, now): (&RequestFacts, &Tried, Moment),
+        tell: oneshot::Sender<Result<Place, Ending>>,
+        ending: Ending,
+    ) -> Result<Stood, NoPlace> {
+        // Who is left out stays so for longer than this request may wait.
+        let in_vain = ending.reason == Reason::Excluded
+            && tried
+                .next_end(now)
+                .zip(facts.deadline)
+                .is_some_and(|(end, deadline)| deadline < end);
+        if ending.class != Class::Later || in_vain {
+            return Err(NoPlace::Ending {
+                ending,
+                waited: false,
+            });
+        }
+        let waiter = Waiter {
+            tell,
+            last: RefCell::new(ending.clone()),
+        };
+        let pushed = queue.push(facts.clone(), tried.clone(), now, waiter);
+        pushed
+            .map(|(ticket, deadline)| Stood::Waits(ticket, deadline))
+            .map_err(|full| NoPlace::Full { full, ending })
+    }
+
+    async fn wait(
+        &self,
+        ticket: Ticket,
+        deadline: Moment,
+        mut told: oneshot::Receiver<Result<Place, Ending>>,
+    ) -> Result<Place, NoPlace> {
+        let mut standing = Standing {
+            places: self,
+            ticket: Some(ticket),
+        };
+        let waited = |ending| NoPlace::Ending { ending, waited: true };
+        let answer = tokio::select! {
+            biased;
+            answer = &mut told => answer,
+            () = sleep_until(self.clock.instant(deadline)) => match standing.leave() {
+                Some(waiting) => return Err(waited(waiting.handle.last.into_inner())),
+                // Served at the last moment.
+                None => told.await,
+            },
+        };
+        // Nobody drops the other end without an answer but a queue that is dropped as a whole.
+        let gone = |_| Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
+        answer.unwrap_or_else(gone).map_err(waited)
+    }
+
+    /// Offers what is free to those who wait, in order. Says when to come again though nothing has changed.
+    fn offer(&self, queue: &mut WaitQueue<Waiter>, now: Moment) -> (Served, Option<Moment>) {
+        let mut until: Option<Moment> = None;
+        let served = queue.hand_out(
+            |Waiting {
+                 facts, tried, handle, ..
+             }| {
+                match self.place_now(&facts.as_facts(), tried, now) {
+                    Ok(place) => Some(Ok(place)),
+                    Err(ending) if ending.class == Class::Later => {
+                        until = [until, again(&ending, tried, now)].into_iter().flatten().min();
+                        handle.last.replace(ending);
+                        None
+                    }
+                    // It has become known that waiting will not help.
+                    Err(ending) => Some(Err(ending)),
+                }
+            },
+        );
+        (served, until)
+    }
+
+    fn hand_out(&self) -> Option<Moment> {
+        let (served, until) = {
+            let mut queue = self.queue();
+            let offered = self.offer(&mut queue, self.clock.now());
+            self.wake.stand(queue.len());
+            offered
+        };
+        deliver(served);
         until
     }
 
     /// Hands out whenever something becomes free, for ever.
     pub(super) async fn keep_handing_out(self: Arc<Self>) {
         loop {
-            let until = if self.waiting.load(SeqCst) > 0 { self.hand_out() } else { None };
+            let until = self.hand_out().unwrap_or(Moment::from_nanos(u64::MAX));
             tokio::select! {
-                () = self.wake.notified() => {}
-                () = sleep_until(self.clock.instant(until.unwrap_or(Moment::from_nanos(u64::MAX)))) => {}
+                () = self.wake.notify.notified() => {}
+                () = sleep_until(self.clock.instant(until)) => {}
             }
         }
     }
+}
+
+/// When this request may get another answer though nothing has changed: when the patience of an alternative ends, or an
+/// upstream that was tried may be asked again.
+fn again(ending: &Ending, tried: &Tried, now: Moment) -> Option<Moment> {
+    [ending.until, tried.next_end(now)].into_iter().flatten().min()
+}
+
+/// Tells those who are served. It is done without the lock, since it runs what others have put there.
+fn deliver(served: Served) {
+    for (Waiting { handle, .. }, result) in served {
+        // Who has left meanwhile lets the lease drop, which wakes the next one.
+        if handle.tell.send(result).is_err() {
+            tracing::trace!("a place came too late");
+        }
+    }
+}
+
+enum Stood {
+    Served(Place),
+    Waits(Ticket, Moment),
 }
 
 /// Somebody who stands in the queue; dropped, he is out of it.
@@ -198,7 +335,7 @@ impl Standing<'_> {
         let ticket = self.ticket.take()?;
         let mut queue = self.places.queue();
         let waiting = queue.remove(ticket);
-        self.places.waiting.store(queue.len(), SeqCst);
+        self.places.wake.stand(queue.len());
         waiting
     }
 }

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
+
+use super::histogram::Histogram;
 use crate::request::{RequestClass, Route};
 
 /// Counts of one router. Labels are bounded: classes, statuses and reasons come from fixed lists or from the tree,
@@ -17,30 +20,8 @@ pub struct Metrics {
     truncated: Mutex<BTreeMap<&'static str, u64>>,
     in_flight: AtomicU64,
     cancelled: AtomicU64,
-    waited: Sum,
-    first_byte: Sum,
-}
-
-/// How often, and how long in all.
-#[derive(Debug, Default)]
-pub(super) struct Sum {
-    count: AtomicU64,
-    nanos: AtomicU64,
-}
-
-impl Sum {
-    fn add(&self, duration: Duration) {
-        self.count.fetch_add(1, Relaxed);
-        self.nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-    }
-
-    pub(super) fn read(&self) -> (u64, f64) {
-        (self.count.load(Relaxed), self.nanos.load(Relaxed) as f64 / 1e9)
-    }
-}
-
-fn bump<K: Ord>(counts: &Mutex<BTreeMap<K, u64>>, key: K) {
-    *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
+    waited: Histogram,
+    first_byte: Histogram,
 }
 
 fn read<K: Ord + Clone>(counts: &Mutex<BTreeMap<K, u64>>) -> Vec<(K, u64)> {
@@ -48,8 +29,24 @@ fn read<K: Ord + Clone>(counts: &Mutex<BTreeMap<K, u64>>) -> Vec<(K, u64)> {
     counts.iter().map(|(key, count)| (key.clone(), *count)).collect()
 }
 
+fn bump<K: Ord>(counts: &Mutex<BTreeMap<K, u64>>, key: K) {
+    *counts
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(key)
+        .or_default() += 1;
+}
+
+/// The status as it is counted. One that nobody knows counts as the first of its hundred, as clients are to read it
+/// (RFC 9110, 15): an upstream that makes up statuses must not make up series.
+fn bounded(status: u16) -> u16 {
+    let known = StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason().is_some());
+    if known { status } else { status / 100 * 100 }
+}
+
 /// A request that is being handled; dropped, it is not any more.
 #[derive(Debug)]
+#[must_use = "dropped, the request counts as handled"]
 pub struct InFlight(Arc<Metrics>);
 
 impl Drop for InFlight {
@@ -74,12 +71,18 @@ impl Metrics {
             Some(RequestClass::Admin) => "admin",
             None => "unreadable",
         };
-        bump(&self.requests, (class, status));
+        bump(&self.requests, (class, bounded(status)));
     }
 
     /// A request was refused for this reason.
     pub(crate) fn refused(&self, reason: &str) {
-        bump(&self.refusals, reason.to_owned());
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        match refusals.get_mut(reason) {
+            Some(count) => *count += 1,
+            None => {
+                refusals.insert(reason.to_owned(), 1);
+            }
+        }
     }
 
     /// A request was sent again for this reason.
@@ -137,11 +140,40 @@ impl Metrics {
         self.cancelled.load(Relaxed)
     }
 
-    pub(super) fn waits(&self) -> (u64, f64) {
-        self.waited.read()
+    pub(super) fn waits(&self) -> &Histogram {
+        &self.waited
     }
 
-    pub(super) fn first_bytes(&self) -> (u64, f64) {
-        self.first_byte.read()
+    pub(super) fn first_bytes(&self) -> &Histogram {
+        &self.first_byte
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_statuses_make_no_series() {
+        let metrics = Metrics::default();
+        for status in 100..=999 {
+            metrics.answered(None, status);
+        }
+        let series = metrics.requests();
+        assert!(series.len() < 80, "{}", series.len());
+        assert_eq!(series.iter().map(|(_, count)| count).sum::<u64>(), 900);
+        assert!(series.contains(&(("unreadable", 502), 1)));
+        assert!(series.contains(&(("unreadable", 900), 100)));
+    }
+
+    #[test]
+    fn what_is_in_flight_ends_with_its_guard() {
+        let metrics = Arc::new(Metrics::default());
+        let (one, other) = (metrics.arrived(), metrics.arrived());
+        assert_eq!(metrics.in_flight(), 2);
+        drop(one);
+        assert_eq!(metrics.in_flight(), 1);
+        drop(other);
+        assert_eq!(metrics.in_flight(), 0);
     }
 }

@@ -1,7 +1,82 @@
 //! What can be seen from outside?
+//!
+//! [`Metrics`] are counted while requests go by, a [`Page`] puts them beside what is known of the upstreams, and
+//! [`names`] is the one place where the families are named:
+//!
+//! | metric | kind | labels | says |
+//! |---|---|---|---|
+//! | `paddler_requests_total` | counter | `class, status` | Requests answered. |
+//! | `paddler_refusals_total` | counter | `reason` | Requests answered here with an error. |
+//! | `paddler_retries_total` | counter | `reason` | Requests sent again. |
+//! | `paddler_truncations_total` | counter | `reason` | Answers that were cut short. |
+//! | `paddler_cancellations_total` | counter |  | Clients that left before the end of their answer. |
+//! | `paddler_in_flight_requests` | gauge |  | Requests being handled, those that wait among them. |
+//! | `paddler_first_byte_seconds` | histogram |  | Time from sending a request to the first byte of its answer. |
+//! | `paddler_waiting_requests` | gauge |  | Requests waiting for a place. |
+//! | `paddler_oldest_wait_seconds` | gauge |  | How long the first in the queue has waited. |
+//! | `paddler_wait_seconds` | histogram |  | Time from a request's arrival to its place. |
+//! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held, in case they must be sent again. |
+//! | `paddler_settling_weight` | gauge |  | Weight still reserved for requests that have ended here and perhaps not yet at their engine. |
+//! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up. |
+//! | `paddler_upstream_able` | gauge | `upstream` | 1 unless it is known to be unable to serve. |
+//! | `paddler_upstream_draining` | gauge | `upstream` | 1 while it gets nothing new. |
+//! | `paddler_upstream_open_weight` | gauge | `upstream` | Weight of our own requests there, with what settles. |
+//! | `paddler_upstream_limit_weight` | gauge | `upstream` | The most weight that may be open there. |
+//! | `paddler_upstream_running_requests` | gauge | `upstream` | Requests it reports as running. |
+//! | `paddler_upstream_waiting_requests` | gauge | `upstream` | Requests it reports as waiting. |
+//! | `paddler_upstream_kv_cache_ratio` | gauge | `upstream` | Share of its KV cache in use, 0 to 1. |
+//! | `paddler_upstream_report_age_seconds` | gauge | `upstream` | Time since it was asked for its last report. |
+//! | `paddler_upstream_failed_polls` | gauge | `upstream` | Polls that have failed since its last report. |
+//! | `paddler_upstream_signal_missing` | gauge | `upstream, signal, expected` | 1 for each signal that it should give and does not: it counts as unknown. |
+//!
+//! What is not known has no series: a missing signal is never a zero. The series of an upstream end when it leaves.
+//! No label holds anything that came with a request.
 
+mod histogram;
 mod metrics;
+pub mod names;
 mod page;
 
 pub use metrics::{InFlight, Metrics};
 pub use page::Page;
+
+#[cfg(test)]
+mod tests {
+    use super::names::{ALL, Family, Kind};
+
+    #[test]
+    fn the_table_above_lists_every_family() {
+        let listed: Vec<_> = include_str!("mod.rs")
+            .lines()
+            .filter(|line| line.starts_with("//! | `paddler_"))
+            .collect();
+        let row = |family: &Family| {
+            let labels = match family.labels {
+                [] => String::new(),
+                labels => format!("`{}`", labels.join(", ")),
+            };
+            let (name, kind, help) = (family.name, family.kind.as_str(), family.help);
+            format!("//! | `{name}` | {kind} | {labels} | {help} |")
+        };
+        assert_eq!(listed, ALL.iter().map(row).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn names_follow_one_rule() {
+        let units = ["requests", "seconds", "bytes", "weight", "ratio", "polls"];
+        let truths = ["able", "draining", "missing"];
+        for family in ALL {
+            let name = family.name.strip_prefix("paddler_").unwrap();
+            let (name, total) = name
+                .strip_suffix("_total")
+                .map_or((name, false), |name| (name, true));
+            assert_eq!(total, family.kind == Kind::Counter, "{name}");
+            let last = name.rsplit('_').next().unwrap();
+            assert!(total || units.contains(&last) || truths.contains(&last), "{name}");
+            assert!(
+                family.help.ends_with('.') && !family.help.contains(['\\', '\n']),
+                "{name}"
+            );
+        }
+    }
+}

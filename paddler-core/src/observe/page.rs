@@ -1,13 +1,35 @@
 //! What does a scrape see?
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::histogram::Histogram;
 use super::metrics::Metrics;
+use super::names::{self, Family};
 use crate::Moment;
-use crate::status::{Entry, Snapshot};
+use crate::status::{Degraded, Entry, Snapshot, bit};
+use crate::upstream::UpstreamIndex;
 
-/// Everything that a page of figures is made of.
+/// Everything that a page of figures is made of. Its text is what Prometheus reads (format 0.0.4).
+///
+/// A router writes its own page. Whoever picks without one makes it of a snapshot:
+///
+/// ```
+/// use paddler_core::Moment;
+/// use paddler_core::observe::{Metrics, Page};
+/// use paddler_core::schedule::trees;
+/// use paddler_core::status::{StatusBoard, StatusEvent};
+/// use paddler_core::upstream::UpstreamSpec;
+///
+/// let mut board = StatusBoard::new(trees::gateway());
+/// board.apply(StatusEvent::Upsert(UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?), Moment::ZERO);
+/// let snapshot = board.publish(Moment::ZERO);
+///
+/// let page = Page::new(&Metrics::default(), &snapshot, Moment::ZERO).to_string();
+/// assert!(page.contains("paddler_upstream_able{upstream=\"gpu-1\"} 1\n"));
+/// # Ok::<(), paddler_core::upstream::InvalidId>(())
+/// ```
 #[derive(Debug)]
 pub struct Page<'a> {
     pub(crate) metrics: &'a Metrics,
@@ -18,118 +40,190 @@ pub struct Page<'a> {
     pub(crate) now: Moment,
 }
 
-/// The page as Prometheus reads it (text format 0.0.4).
-impl fmt::Display for Page<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.requests(f)?;
-        self.queue(f)?;
-        self.upstreams(f)
+impl<'a> Page<'a> {
+    /// A page of these counts and of the upstreams as they are known, with an empty queue.
+    pub fn new(metrics: &'a Metrics, snapshot: &'a Snapshot, now: Moment) -> Self {
+        Self {
+            metrics,
+            snapshot,
+            waiting: 0,
+            oldest_wait: None,
+            buffered: 0,
+            now,
+        }
     }
 }
 
-type Samples = Vec<(String, f64)>;
-
-fn family(f: &mut fmt::Formatter<'_>, name: &str, kind: &str, help: &str, samples: Samples) -> fmt::Result {
-    writeln!(f, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
-    samples.into_iter().try_for_each(|(labels, value)| writeln!(f, "{name}{labels} {value}"))
-}
-
-fn one(value: f64) -> Samples {
-    vec![(String::new(), value)]
-}
-
-fn label(name: &str, value: &str) -> String {
-    format!("{{{name}=\"{}\"}}", escape(value))
-}
-
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+impl fmt::Display for Page<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut writer = Writer { to: f };
+        self.requests(&mut writer)?;
+        self.queue(&mut writer)?;
+        self.upstreams(&mut writer)
+    }
 }
 
 impl Page<'_> {
-    fn requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by_class = |((class, status), count): ((&str, u16), u64)| {
-            (format!("{{class=\"{class}\",status=\"{status}\"}}"), count as f64)
-        };
-        let requests = self.metrics.requests().into_iter().map(by_class).collect();
-        family(f, "paddler_requests_total", "counter", "Requests answered.", requests)?;
-        let refusals = self.metrics.refusals().into_iter();
-        let refusals = refusals.map(|(reason, count)| (label("reason", &reason), count as f64)).collect();
-        family(f, "paddler_refusals_total", "counter", "Requests answered here with an error.", refusals)?;
-        let by_reason = |counts: Vec<(&str, u64)>| -> Samples {
-            counts.into_iter().map(|(reason, count)| (label("reason", reason), count as f64)).collect()
-        };
-        family(f, "paddler_retries_total", "counter", "Requests sent again.", by_reason(self.metrics.retries()))?;
-        let help = "Answers that ended before their end.";
-        family(f, "paddler_truncations_total", "counter", help, by_reason(self.metrics.truncations()))?;
-        let help = "Clients that left before the end of their answer.";
-        family(f, "paddler_cancellations_total", "counter", help, one(self.metrics.cancellations() as f64))?;
-        let help = "Requests being handled.";
-        family(f, "paddler_requests_in_flight", "gauge", help, one(self.metrics.in_flight() as f64))?;
-        let help = "Time from sending a request to the first byte of its answer.";
-        summary(f, "paddler_first_byte_seconds", help, self.metrics.first_bytes())
+    fn requests(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let metrics = self.metrics;
+        page.head(&names::REQUESTS)?;
+        for ((class, status), count) in metrics.requests() {
+            page.sample(&names::REQUESTS, "", &[class, &status.to_string()], count as f64)?;
+        }
+        page.counts(&names::REFUSALS, metrics.refusals())?;
+        page.counts(&names::RETRIES, metrics.retries())?;
+        page.counts(&names::TRUNCATIONS, metrics.truncations())?;
+        page.one(&names::CANCELLATIONS, metrics.cancellations() as f64)?;
+        page.one(&names::IN_FLIGHT, metrics.in_flight() as f64)?;
+        page.histogram(&names::FIRST_BYTE, metrics.first_bytes())
     }
 
-    fn queue(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        family(f, "paddler_requests_waiting", "gauge", "Requests waiting for a place.", one(self.waiting as f64))?;
-        let oldest = self.oldest_wait.unwrap_or_default().as_secs_f64();
-        family(f, "paddler_oldest_wait_seconds", "gauge", "How long the first in the queue has waited.", one(oldest))?;
-        summary(f, "paddler_wait_seconds", "Time from a request's arrival to its place.", self.metrics.waits())?;
-        let help = "Bodies held until their answer begins.";
-        family(f, "paddler_buffered_bytes", "gauge", help, one(self.buffered as f64))
+    fn queue(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        page.one(&names::WAITING, self.waiting as f64)?;
+        page.one(
+            &names::OLDEST_WAIT,
+            self.oldest_wait.unwrap_or_default().as_secs_f64(),
+        )?;
+        page.histogram(&names::WAIT, self.metrics.waits())?;
+        page.one(&names::BUFFERED, self.buffered as f64)
     }
 
-    fn upstreams(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn upstreams(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let ledger = self.snapshot.ledger();
-        let mut each = |name: &str, help: &str, value: &dyn Fn(u32, &Entry) -> Option<f64>| {
-            let sample = |(index, entry): (crate::upstream::UpstreamIndex, &std::sync::Arc<Entry>)| {
-                Some((label("upstream", entry.spec().id.as_str()), value(index.0, entry)?))
-            };
-            family(f, name, "gauge", help, self.snapshot.iter().filter_map(sample).collect())
-        };
-        each("paddler_upstream_able", "1 unless it is known to be unable to serve.", &|slot, _| {
-            Some(f64::from(u8::from(self.snapshot.is_able(slot))))
+        page.one(&names::SETTLING, ledger.settling_weight() as f64)?;
+        let age = self.now.since(self.snapshot.published());
+        page.one(&names::SNAPSHOT_AGE, age.as_secs_f64())?;
+        self.each(page, &names::ABLE, |slot, _| {
+            Some(truth(self.snapshot.is_able(slot)))
         })?;
-        let help = "Weight of our own requests open on it, with what settles.";
-        each("paddler_upstream_open_weight", help, &|slot, _| Some(f64::from(ledger.reserved(slot).weight())))?;
-        each("paddler_upstream_limit", "The most weight that may be open on it.", &|_, entry| {
-            entry.limit().map(f64::from)
+        self.each(page, &names::DRAINING, |slot, _| {
+            let (word, lane) = (slot as usize / 64, slot as usize % 64);
+            Some(truth(bit(&[ledger.barred(word)], lane)))
         })?;
-        each("paddler_upstream_reported_running", "Requests it reports as running.", &|_, entry| {
+        self.each(page, &names::OPEN, |slot, _| {
+            Some(f64::from(ledger.reserved(slot).weight()))
+        })?;
+        self.each(page, &names::LIMIT, |_, entry| entry.limit().map(f64::from))?;
+        self.each(page, &names::RUNNING, |_, entry| {
             let report = entry.report()?;
             report.running.or(report.slots_busy).map(f64::from)
         })?;
-        each("paddler_upstream_reported_waiting", "Requests it reports as waiting.", &|_, entry| {
+        self.each(page, &names::QUEUED, |_, entry| {
             entry.report()?.waiting.map(f64::from)
         })?;
-        each("paddler_upstream_kv_cache_usage_ratio", "Share of its KV cache in use.", &|_, entry| {
-            entry.report()?.kv_cache_usage
+        self.each(page, &names::KV_CACHE, |_, entry| {
+            // A source of the host's may say anything; what is no number is unknown, and is left out.
+            entry.report()?.kv_cache_usage.filter(|usage| usage.is_finite())
         })?;
-        each("paddler_upstream_report_age_seconds", "Age of its last report.", &|_, entry| {
+        self.each(page, &names::REPORT_AGE, |_, entry| {
             entry.report()?;
             Some(self.now.since(entry.reported_at()).as_secs_f64())
         })?;
-        each("paddler_upstream_poll_failures", "Failed polls since its last report.", &|_, entry| {
+        self.each(page, &names::FAILED_POLLS, |_, entry| {
             Some(f64::from(entry.failures()))
         })?;
-        self.degraded(f)
+        self.missing(page)
     }
 
-    fn degraded(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |(id, one): (&str, &crate::status::Degraded)| {
-            let (id, expected) = (escape(id), escape(&one.expected));
-            (format!("{{upstream=\"{id}\",signal=\"{}\",expected=\"{expected}\"}}", one.signal.as_str()), 1.0)
-        };
-        let all = self.snapshot.iter().flat_map(|(_, entry)| {
-            let degraded = entry.report().into_iter().flat_map(|report| &report.degraded);
-            degraded.map(|one| (entry.spec().id.as_str(), one))
-        });
-        let help = "A signal that an upstream should give and does not: it counts as unknown.";
-        family(f, "paddler_upstream_signal_missing", "gauge", help, all.map(of).collect())
+    /// One series for each upstream of which there is something to say.
+    fn each(
+        &self,
+        page: &mut Writer<'_, '_>,
+        family: &Family,
+        value: impl Fn(u32, &Entry) -> Option<f64>,
+    ) -> fmt::Result {
+        page.head(family)?;
+        self.snapshot
+            .iter()
+            .try_for_each(|(upstream, entry)| match value(upstream.0, entry) {
+                Some(value) => page.sample(family, "", &[entry.spec().id.as_str()], value),
+                None => Ok(()),
+            })
+    }
+
+    fn missing(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let family = &names::SIGNAL_MISSING;
+        page.head(family)?;
+        self.snapshot
+            .iter()
+            .try_for_each(|(_, entry): (UpstreamIndex, &Arc<Entry>)| {
+                let id = entry.spec().id.as_str();
+                let degraded = entry.report().map_or(&[][..], |report| &report.degraded);
+                distinct(degraded).try_for_each(|one| {
+                    page.sample(family, "", &[id, one.signal.as_str(), &one.expected], 1.0)
+                })
+            })
     }
 }
 
-fn summary(f: &mut fmt::Formatter<'_>, name: &str, help: &str, (count, seconds): (u64, f64)) -> fmt::Result {
-    writeln!(f, "# HELP {name} {help}\n# TYPE {name} summary")?;
-    writeln!(f, "{name}_sum {seconds}\n{name}_count {count}")
+/// Each place where a signal was looked for, once: a page with one series twice is not read at all.
+fn distinct(degraded: &[Degraded]) -> impl Iterator<Item = &Degraded> {
+    let same = |a: &Degraded, b: &Degraded| (a.signal, &a.expected) == (b.signal, &b.expected);
+    let first = move |(at, one): &(usize, &Degraded)| !degraded[..*at].iter().any(|before| same(before, one));
+    degraded.iter().enumerate().filter(first).map(|(_, one)| one)
+}
+
+fn truth(is: bool) -> f64 {
+    f64::from(u8::from(is))
+}
+
+/// Writes families as the format wants them.
+struct Writer<'f, 'b> {
+    to: &'f mut fmt::Formatter<'b>,
+}
+
+impl Writer<'_, '_> {
+    fn head(&mut self, family: &Family) -> fmt::Result {
+        let Family { name, help, kind, .. } = family;
+        writeln!(self.to, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str())
+    }
+
+    /// One line, with a value for each of the family's labels.
+    fn sample(&mut self, family: &Family, suffix: &str, labels: &[&str], value: f64) -> fmt::Result {
+        debug_assert_eq!(family.labels.len(), labels.len(), "{}", family.name);
+        write!(self.to, "{}{suffix}", family.name)?;
+        for (at, (name, label)) in family.labels.iter().zip(labels).enumerate() {
+            let open = if at == 0 { '{' } else { ',' };
+            write!(self.to, "{open}{name}=\"{}\"", Escaped(label))?;
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        writeln!(self.to, "{close} {value}")
+    }
+
+    fn one(&mut self, family: &Family, value: f64) -> fmt::Result {
+        self.head(family)?;
+        self.sample(family, "", &[], value)
+    }
+
+    fn counts<L: AsRef<str>>(&mut self, family: &Family, counts: Vec<(L, u64)>) -> fmt::Result {
+        self.head(family)?;
+        counts
+            .iter()
+            .try_for_each(|(label, count)| self.sample(family, "", &[label.as_ref()], *count as f64))
+    }
+
+    fn histogram(&mut self, family: &Family, histogram: &Histogram) -> fmt::Result {
+        let (bounds, count, seconds) = histogram.read();
+        self.head(family)?;
+        for (bound, so_far) in bounds {
+            writeln!(self.to, "{}_bucket{{le=\"{bound}\"}} {so_far}", family.name)?;
+        }
+        writeln!(self.to, "{}_bucket{{le=\"+Inf\"}} {count}", family.name)?;
+        self.sample(family, "_sum", &[], seconds)?;
+        self.sample(family, "_count", &[], count as f64)
+    }
+}
+
+/// A label's value, as it stands between quotes.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '\\' => f.write_str("\\\\"),
+            '"' => f.write_str("\\\""),
+            '\n' => f.write_str("\\n"),
+            c => fmt::Write::write_char(f, c),
+        })
+    }
 }

@@ -4,13 +4,15 @@
 //! [`hand_out`](WaitQueue::hand_out) when a place may have become free; the first who can use it gets it, and those
 //! before him who cannot stay where they are, so that one busy model does not hold up the others.
 
+mod tried;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Moment;
 use crate::config::{Limits, Queue};
 use crate::request::RequestFacts;
-use crate::upstream::UpstreamId;
+pub use tried::Tried;
 
 /// How much may wait, and how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,20 +29,33 @@ pub struct QueueLimits {
 impl Default for QueueLimits {
     fn default() -> Self {
         let queue = Queue::default();
-        Self::new(queue.max_requests, Limits::default().buffered_bodies, queue.max_wait)
+        Self::new(
+            queue.max_requests,
+            Limits::default().buffered_bodies,
+            queue.max_wait,
+        )
     }
 }
 
 impl QueueLimits {
     /// These limits.
     pub fn new(max_requests: usize, max_bytes: u64, max_wait: Duration) -> Self {
-        Self { max_requests, max_bytes, max_wait }
+        Self {
+            max_requests,
+            max_bytes,
+            max_wait,
+        }
     }
 }
 
 /// The place of one who waits. It is never given again.
+///
+/// Who came first stands first, also when he had a place, was refused there, and waits once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct Ticket {
+    arrived: Moment,
+    number: u64,
+}
 
 /// Somebody who waits.
 #[derive(Debug, Clone)]
@@ -48,8 +63,8 @@ pub struct Ticket(u64);
 pub struct Waiting<T> {
     /// What is asked for.
     pub facts: RequestFacts,
-    /// Upstreams that were tried already.
-    pub except: Vec<UpstreamId>,
+    /// Where the request has been already.
+    pub tried: Tried,
     /// Since when.
     pub since: Moment,
     /// Until when.
@@ -77,7 +92,7 @@ pub enum QueueFull {
 ///
 /// let mut queue = WaitQueue::new(QueueLimits::default());
 /// for (model, who) in [("big", "first"), ("small", "second"), ("small", "third")] {
-///     queue.push(RequestFacts::new().model(model), vec![], Moment::ZERO, who).unwrap();
+///     queue.push(RequestFacts::new().model(model), Default::default(), Moment::ZERO, who).unwrap();
 /// }
 /// // One place has become free, for the small model: whoever came first of those who can use it gets it.
 /// let mut free = 1;
@@ -99,7 +114,12 @@ pub struct WaitQueue<T> {
 impl<T> WaitQueue<T> {
     /// An empty queue.
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, waiting: BTreeMap::new(), bytes: 0, next: 0 }
+        Self {
+            limits,
+            waiting: BTreeMap::new(),
+            bytes: 0,
+            next: 0,
+        }
     }
 
     /// How much may wait, and how long.
@@ -127,14 +147,15 @@ impl<T> WaitQueue<T> {
         self.waiting.values().next().map(|waiting| waiting.since)
     }
 
-    /// Somebody begins to wait, at the end, until the queue's limit or his own deadline, whichever is earlier.
+    /// Somebody begins to wait, behind all who came before him, until the queue's limit or his own deadline, whichever is
+    /// earlier.
     ///
     /// # Errors
     /// [`QueueFull`], when nobody more may wait.
     pub fn push(
         &mut self,
         facts: RequestFacts,
-        except: Vec<UpstreamId>,
+        tried: Tried,
         now: Moment,
         handle: T,
     ) -> Result<(Ticket, Moment), QueueFull> {
@@ -146,11 +167,23 @@ impl<T> WaitQueue<T> {
             return Err(QueueFull::Bytes);
         }
         self.bytes = bytes;
-        let ticket = Ticket(self.next);
+        let ticket = Ticket {
+            arrived: facts.arrived,
+            number: self.next,
+        };
         self.next += 1;
         let limit = now.saturating_add(self.limits.max_wait);
         let deadline = facts.deadline.map_or(limit, |own| own.min(limit));
-        self.waiting.insert(ticket, Waiting { facts, except, since: now, deadline, handle });
+        self.waiting.insert(
+            ticket,
+            Waiting {
+                facts,
+                tried,
+                since: now,
+                deadline,
+                handle,
+            },
+        );
         Ok((ticket, deadline))
     }
 
@@ -163,9 +196,15 @@ impl<T> WaitQueue<T> {
 
     /// Offers places to all who wait, in order. Whoever `place` gives something to leaves the queue with it.
     pub fn hand_out<P>(&mut self, mut place: impl FnMut(&Waiting<T>) -> Option<P>) -> Vec<(Waiting<T>, P)> {
-        let served: Vec<_> =
-            self.waiting.iter().filter_map(|(ticket, waiting)| Some((*ticket, place(waiting)?))).collect();
-        served.into_iter().filter_map(|(ticket, place)| Some((self.remove(ticket)?, place))).collect()
+        let served: Vec<_> = self
+            .waiting
+            .iter()
+            .filter_map(|(ticket, waiting)| Some((*ticket, place(waiting)?)))
+            .collect();
+        served
+            .into_iter()
+            .filter_map(|(ticket, place)| Some((self.remove(ticket)?, place)))
+            .collect()
     }
 }
 
@@ -180,20 +219,30 @@ mod tests {
     }
 
     fn limits(max_requests: usize, max_bytes: u64) -> QueueLimits {
-        QueueLimits { max_requests, max_bytes, max_wait: Duration::from_secs(10) }
+        QueueLimits {
+            max_requests,
+            max_bytes,
+            max_wait: Duration::from_secs(10),
+        }
     }
 
     #[test]
     fn it_is_bounded_by_number_and_bytes_and_both_come_back() {
         let mut queue = WaitQueue::new(limits(2, 100));
-        let (first, _) = queue.push(facts(60), vec![], Moment::ZERO, 1).unwrap();
-        assert_eq!(queue.push(facts(41), vec![], Moment::ZERO, 2), Err(QueueFull::Bytes));
-        queue.push(facts(40), vec![], Moment::ZERO, 3).unwrap();
-        assert_eq!(queue.push(facts(0), vec![], Moment::ZERO, 4), Err(QueueFull::Requests));
+        let (first, _) = queue.push(facts(60), Tried::default(), Moment::ZERO, 1).unwrap();
+        assert_eq!(
+            queue.push(facts(41), Tried::default(), Moment::ZERO, 2),
+            Err(QueueFull::Bytes)
+        );
+        queue.push(facts(40), Tried::default(), Moment::ZERO, 3).unwrap();
+        assert_eq!(
+            queue.push(facts(0), Tried::default(), Moment::ZERO, 4),
+            Err(QueueFull::Requests)
+        );
         assert_eq!(queue.remove(first).unwrap().handle, 1);
         assert!(queue.remove(first).is_none(), "a ticket is good once");
         assert_eq!((queue.len(), queue.bytes()), (1, 40));
-        queue.push(facts(60), vec![], Moment::ZERO, 5).unwrap();
+        queue.push(facts(60), Tried::default(), Moment::ZERO, 5).unwrap();
         assert_eq!(queue.hand_out(|_| Some(())).len(), 2);
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
     }
@@ -201,32 +250,70 @@ mod tests {
     #[test]
     fn a_queue_of_none_takes_nobody() {
         let mut queue = WaitQueue::new(limits(0, 100));
-        assert_eq!(queue.push(facts(0), vec![], Moment::ZERO, ()), Err(QueueFull::Requests));
+        assert_eq!(
+            queue.push(facts(0), Tried::default(), Moment::ZERO, ()),
+            Err(QueueFull::Requests)
+        );
     }
 
     #[test]
     fn the_earlier_deadline_counts() {
         let mut queue = WaitQueue::new(limits(9, 100));
         let at = Moment::from_millis(1_000);
-        assert_eq!(queue.push(facts(0), vec![], at, ()).unwrap().1, Moment::from_millis(11_000));
+        assert_eq!(
+            queue.push(facts(0), Tried::default(), at, ()).unwrap().1,
+            Moment::from_millis(11_000)
+        );
         let mut hurried = facts(0);
         hurried.deadline = Some(Moment::from_millis(3_000));
-        assert_eq!(queue.push(hurried, vec![], at, ()).unwrap().1, Moment::from_millis(3_000));
+        assert_eq!(
+            queue.push(hurried, Tried::default(), at, ()).unwrap().1,
+            Moment::from_millis(3_000)
+        );
         assert_eq!(queue.oldest(), Some(at));
+    }
+
+    #[test]
+    fn who_came_first_stands_first_also_when_he_waits_once_more() {
+        let mut queue = WaitQueue::new(limits(9, 100));
+        for (who, arrived) in [("second", 20), ("third", 30), ("first", 10)] {
+            let facts = facts(0).arrived(Moment::from_millis(arrived));
+            queue
+                .push(facts, Tried::default(), Moment::from_millis(40), who)
+                .unwrap();
+        }
+        let served = queue.hand_out(|_| Some(()));
+        assert_eq!(
+            served.iter().map(|(w, ())| w.handle).collect::<Vec<_>>(),
+            ["first", "second", "third"]
+        );
     }
 
     #[test]
     fn places_go_to_the_first_who_can_use_them() {
         let mut queue = WaitQueue::new(limits(9, 100));
         for who in 0..6 {
-            queue.push(facts(0), vec![], Moment::ZERO, who).unwrap();
+            queue.push(facts(0), Tried::default(), Moment::ZERO, who).unwrap();
         }
         let mut places = 2;
         let served = queue.hand_out(|waiting| {
             let odd = waiting.handle % 2 == 1 && places > 0;
             odd.then(|| places -= 1)
         });
-        assert_eq!(served.iter().map(|(waiting, ())| waiting.handle).collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(queue.hand_out(|_| Some(())).iter().map(|(w, ())| w.handle).collect::<Vec<_>>(), [0, 2, 4, 5]);
+        assert_eq!(
+            served
+                .iter()
+                .map(|(waiting, ())| waiting.handle)
+                .collect::<Vec<_>>(),
+            [1, 3]
+        );
+        assert_eq!(
+            queue
+                .hand_out(|_| Some(()))
+                .iter()
+                .map(|(w, ())| w.handle)
+                .collect::<Vec<_>>(),
+            [0, 2, 4, 5]
+        );
     }
 }

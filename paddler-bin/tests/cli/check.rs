@@ -1,0 +1,113 @@
+//! Does `paddler check` find every fault, each with its place?
+
+use crate::path;
+use crate::support::program::run;
+
+#[tokio::test]
+async fn a_sound_file_is_sound() {
+    let keys = path("check-keys.txt", "sk-1\n");
+    let text = format!(
+        "listen: 127.0.0.1:9000\napi_key_file: {keys}\nupstreams:\n  - url: http://a:1\n    api_key_file: {keys}\n"
+    );
+    for (name, text, says) in [
+        ("check-good.yaml", text.as_str(), "sound; 1 upstream\n"),
+        ("check-empty.yaml", "", "sound; no upstream"),
+        (
+            "check-tree.yaml",
+            "tree: [require: model, pick: random]\n",
+            "require ServesModel",
+        ),
+    ] {
+        let file = path(name, text);
+        let ended = run(&["check", &file], &[]).await;
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert!(
+            ended.out.starts_with(&format!("{file}: sound; ")) && ended.out.contains(says),
+            "{ended:?}"
+        );
+        assert_eq!(ended.log, "");
+    }
+}
+
+#[tokio::test]
+async fn every_fault_is_told_with_its_place() {
+    let text = "listen: 80
+upstreams:
+  - url: https://a:1
+    engine: foo
+  - urll: http://b
+queue: {max_wait: 10, max_requests: many}
+tree: [require: helthy]
+polls: {}
+";
+    let file = path("check-bad.yaml", text);
+    let ended = run(&["check", &file], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(ended.out, "");
+    let expected = [
+        (1, 9, "listen: 80 is a port"),
+        (3, 10, "upstreams[0].url: \"https://a:1\""),
+        (4, 13, "upstreams[0].engine: \"foo\""),
+        (5, 5, "upstreams[1]: `url`"),
+        (5, 5, "upstreams[1].urll: unknown key; did you mean \"url\"?"),
+        (6, 19, "queue.max_wait: 10 needs a unit"),
+        (6, 37, "queue.max_requests: "),
+        (7, 17, "tree[0].require: \"helthy\""),
+        (8, 1, "polls: unknown key; did you mean \"poll\"?"),
+    ];
+    let lines: Vec<_> = ended.log.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{}", ended.log);
+    for (line, (row, column, begins)) in lines.into_iter().zip(expected) {
+        let begins = format!("{file}:{row}:{column}: {begins}");
+        assert!(line.starts_with(&begins), "{line}\nshould begin with\n{begins}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_yaml_is_told_with_its_place() {
+    let file = path("check-broken.yaml", "upstreams: [\n  - }\n");
+    let ended = run(&["check", &file], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.log.starts_with(&format!("{file}:2:")), "{ended:?}");
+}
+
+#[tokio::test]
+async fn files_that_are_missing_are_named_all_at_once() {
+    let empty = path("check-no-keys.txt", "# none yet\n");
+    let blank = path("check-blank-key.txt", "\n");
+    let text = format!(
+        "api_key_file: {empty}\nupstreams:\n  - url: http://a:1\n    api_key_file: no/such/a\n  \
+         - url: http://b:1\n    api_key_file: no/such/b\n  - url: http://c:1\n    api_key_file: {blank}\n"
+    );
+    let ended = run(&["check", &path("check-missing.yaml", &text)], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let lines: Vec<_> = ended.log.lines().collect();
+    let [a, b, c, keys] = &lines[..] else {
+        panic!("{ended:?}")
+    };
+    assert!(
+        a.starts_with("no/such/a (the key for the upstream a:1) cannot be read: "),
+        "{a}"
+    );
+    assert!(
+        b.starts_with("no/such/b (the key for the upstream b:1) cannot be read: "),
+        "{b}"
+    );
+    assert!(
+        c.starts_with(&format!("{blank} (the key for the upstream c:1) holds no key")),
+        "{c}"
+    );
+    assert!(
+        keys.starts_with(&format!("{empty} (the keys of clients): there is no key")),
+        "{keys}"
+    );
+
+    let ended = run(&["check", "no/such/file.yaml"], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(
+        ended
+            .log
+            .starts_with("no/such/file.yaml (the config) cannot be read: "),
+        "{ended:?}"
+    );
+}

@@ -1,0 +1,28 @@
+//! Does the program do what it says on the command line, and say what it does?
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
+
+mod check;
+mod demo;
+mod help;
+mod serve;
+mod settings;
+mod stop;
+#[allow(dead_code, reason = "each target uses its own part of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file with this text, under a name that only one test uses.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// The path of such a file.
+fn path(name: &str, text: &str) -> String {
+    file(name, text).to_str().unwrap().to_owned()
+}

@@ -1,0 +1,82 @@
+//! What if a server is not there yet, or not any more?
+
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::servers::{Llama, figure, free_port, heard_from, python};
+use crate::support::client::{ask, chat, eventually, get, post};
+use crate::support::program::Gateway;
+
+const SOON: &str = "--poll-interval=100ms";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_starts_late_is_picked_up() {
+    let Some(python) = python() else { return };
+    let port = free_port();
+    let gateway = Gateway::start(
+        "gateway",
+        &[format!("http://127.0.0.1:{port}")],
+        &[SOON, "--max-wait=60s"],
+    );
+    let health = ask(gateway.address, get("/health")).await;
+    // It comes before anything is there, and waits.
+    let early = tokio::spawn(ask(
+        gateway.address,
+        post("/v1/chat/completions", &chat("tiny-a", 8)),
+    ));
+    eventually("it waits", async || {
+        figure(&gateway, "paddler_requests_waiting").await == Some(1.0)
+    })
+    .await;
+    let server = tokio::task::spawn_blocking(move || Llama::start(&python, "tiny-a", port))
+        .await
+        .unwrap();
+    let answer = early.await.unwrap();
+    assert!(answer.is_good(), "{answer:?} {:#?}", server.load().await);
+    assert!([200, 503].contains(&health.status), "{health:?}");
+    assert!(ask(gateway.address, get("/health")).await.is_good());
+    assert_eq!(
+        ask(gateway.address, get("/v1/models")).await.json()["data"][0]["id"],
+        json!("tiny-a")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_takes_only_what_it_was_doing() {
+    let Some(python) = python() else { return };
+    let [stays, mut dies] = [0, 1].map(|_| Llama::start(&python, "tiny-a", 0));
+    let upstreams = [format!("stays={}", stays.url()), format!("dies={}", dies.url())];
+    let gateway = Gateway::start(
+        "gateway",
+        &upstreams,
+        &[SOON, "--max-requests=100", "--max-wait=60s"],
+    );
+    heard_from(&gateway, &["stays", "dies"]).await;
+    let mut asks = JoinSet::new();
+    for _ in 0..40 {
+        asks.spawn(ask(
+            gateway.address,
+            post("/v1/chat/completions", &chat("tiny-a", 300)),
+        ));
+    }
+    eventually("it is at work, and others wait", async || {
+        let waiting = figure(&gateway, "paddler_requests_waiting").await;
+        dies.load().await.processing == 4 && waiting > Some(0.0)
+    })
+    .await;
+    dies.crash();
+    let answers = asks.join_all().await;
+    let (good, lost): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.is_good());
+    // What was sent there, and could have been at work, is not sent once more.
+    assert!((1..=4).contains(&lost.len()), "{lost:#?}");
+    assert!(
+        lost.iter().all(|answer| answer.status == 502 || answer.cut),
+        "{lost:#?}"
+    );
+    assert_eq!(good.len() + lost.len(), 40);
+    // From now on nobody notices.
+    for _ in 0..8 {
+        let answer = ask(gateway.address, post("/v1/chat/completions", &chat("tiny-a", 4))).await;
+        assert!(answer.is_good(), "{answer:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! What do all tests of the program need?
+
+pub(crate) mod client;
+pub(crate) mod program;

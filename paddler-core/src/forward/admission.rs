@@ -1,0 +1,75 @@
+//! Is this request for us, and may it be asked?
+
+use std::net::IpAddr;
+
+use http::header::ACCESS_CONTROL_REQUEST_METHOD;
+use http::request::Parts;
+use http::{Method, StatusCode, Version};
+
+use super::headers::presented_key;
+use super::options::RouterOptions;
+use super::refusal::Refusal;
+use crate::config::AdminPaths;
+use crate::request::{BodyKind, RequestClass, Route};
+
+/// Judges what can be judged before the body is read.
+pub(super) fn admit(
+    parts: &Parts,
+    path: &str,
+    route: &Route,
+    options: &RouterOptions,
+) -> Result<(), Refusal> {
+    check_target(parts, options)?;
+    check_key(parts, path, route, options)?;
+    match route.class {
+        RequestClass::Admin if options.admin == AdminPaths::Closed => {
+            let message = format!("{path} shows or changes the inside of an engine, and is closed here");
+            Err(Refusal::new(StatusCode::FORBIDDEN, "admin_path", message).closing())
+        }
+        RequestClass::Generate(_) if route.body == BodyKind::Opaque => {
+            let message = format!("the body of {path} cannot be read here, so its model is not known");
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message).closing())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Only this server's own paths are served.
+fn check_target(parts: &Parts, options: &RouterOptions) -> Result<(), Refusal> {
+    if parts.method == Method::CONNECT {
+        let message = "this is no forward proxy: CONNECT is not served";
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "connect", message).closing());
+    }
+    // In HTTP/2, which a host may serve us by, the authority is what `Host` is here.
+    let host = parts.uri.host().filter(|_| parts.version < Version::HTTP_2);
+    let Some(host) = host else { return Ok(()) };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let ours = bare.eq_ignore_ascii_case("localhost")
+        || bare.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+        || options
+            .server_names
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(host));
+    if ours {
+        return Ok(());
+    }
+    let message = format!("this is no forward proxy: {host:?} is not served here");
+    Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", message).closing())
+}
+
+fn check_key(parts: &Parts, path: &str, route: &Route, options: &RouterOptions) -> Result<(), Refusal> {
+    let Some(keys) = &options.keys else { return Ok(()) };
+    // Who asks for the health has no key, and a browser sends none when it asks what it may send.
+    let is_health = route.class == RequestClass::Local && path.ends_with("/health");
+    let is_preflight =
+        parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    if is_health || is_preflight {
+        return Ok(());
+    }
+    let message = match presented_key(&parts.headers) {
+        Some(key) if keys.allows(key) => return Ok(()),
+        Some(_) => "the API key is not known here",
+        None => "an API key is needed: send it as Authorization: Bearer KEY",
+    };
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, "api_key", message).closing())
+}

@@ -1,0 +1,223 @@
+//! What does a client do besides sending a request and reading its answer?
+//!
+//! It may take nothing, hang up, or be still sending when it has been answered. hyper sees some of that by itself; here is
+//! what it does not see.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Version;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Sleep, sleep, timeout};
+
+/// How often a client is looked at where the system does not tell by itself that it has hung up, or tells too much.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long what a client is still sending is taken after it was answered: if its bytes were met by a closed socket, the
+/// answer could be lost on the way.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A client's connection, seen from beside the one who serves it.
+#[derive(Debug)]
+pub(super) struct Client {
+    reads: OwnedReadHalf,
+    /// Its last request was HTTP/1.0, where an answer without a length ends when the connection does.
+    is_old: AtomicBool,
+    /// Its last answer said that the connection ends with it, perhaps before all of the request was read.
+    closes: AtomicBool,
+    /// It is to end with an error.
+    breaks_off: AtomicBool,
+}
+
+impl Client {
+    /// The connection, and its stream for the one who serves it, which breaks when the client takes nothing for `idle`.
+    pub(super) fn new(stream: TcpStream, idle: Duration) -> (Arc<Self>, ClientIo) {
+        let (reads, closer) = stream.into_split();
+        let client = Arc::new(Self {
+            reads,
+            is_old: AtomicBool::new(false),
+            closes: AtomicBool::new(false),
+            breaks_off: AtomicBool::new(false),
+        });
+        let io = ClientIo {
+            client: client.clone(),
+            closer: Some(closer),
+            idle,
+            stalled: None,
+        };
+        (client, io)
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.reads.as_ref()
+    }
+
+    /// Notes a request and what it speaks.
+    pub(super) fn asked(&self, version: Version) {
+        self.is_old.store(version < Version::HTTP_11, Relaxed);
+    }
+
+    /// Notes an answer and whether it says that the connection ends.
+    pub(super) fn answered(&self, closes: bool) {
+        self.closes.store(closes, Relaxed);
+    }
+
+    pub(super) fn was_told_to_close(&self) -> bool {
+        self.closes.load(Relaxed)
+    }
+
+    /// Ready once the client has hung up. hyper reads ahead to see that, but not while bytes of a next request lie unread.
+    pub(super) async fn hung_up(&self) {
+        loop {
+            match self.stream().ready(hang_up()).await {
+                Ok(ready) if !ready.is_read_closed() => {}
+                // Whoever reads or writes is told what is wrong.
+                Ok(_) | Err(_) => return,
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// An answer was cut short: makes the end of the connection an error where a plain end would say that it is whole.
+    pub(super) fn break_off(&self) {
+        if self.is_old.load(Relaxed) {
+            match self.stream().set_zero_linger() {
+                Ok(()) => self.breaks_off.store(true, Relaxed),
+                Err(error) => tracing::debug!(%error, "an answer that was cut short ends like a whole one"),
+            }
+        }
+    }
+
+    /// Takes what the client is still sending, for a while, so that it can read its answer.
+    pub(super) async fn linger(&self) {
+        let mut unread = vec![0; 16 * 1024];
+        let to_its_end = async {
+            loop {
+                match self.stream().try_read(&mut unread) {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if self.stream().readable().await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(_) => return,
+                }
+            }
+        };
+        // If it sends for longer than that, its answer may be lost.
+        if timeout(LINGER, to_its_end).await.is_err() {
+            tracing::debug!("a client was still sending when its connection was closed");
+        }
+    }
+}
+
+/// What tells a hang-up and nothing else.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn hang_up() -> Interest {
+    // Priority data is never asked of the system, but a closed end belongs to this interest, and what can be read does not.
+    Interest::PRIORITY
+}
+
+/// What tells a hang-up, among other things.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn hang_up() -> Interest {
+    Interest::READABLE
+}
+
+/// A client's stream, which breaks when the client takes nothing for too long.
+#[derive(Debug)]
+pub(super) struct ClientIo {
+    client: Arc<Client>,
+    /// What closes our direction, at the latest when it is dropped.
+    closer: Option<OwnedWriteHalf>,
+    idle: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl ClientIo {
+    fn poll_io(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.client.stream();
+        while let Poll::Ready(ready) = stream.poll_write_ready(cx) {
+            ready?;
+            match write(stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => {
+                    self.stalled = None;
+                    return Poll::Ready(result);
+                }
+            }
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.idle)));
+        ready!(stalled.as_mut().poll(cx));
+        let message = "the client took nothing for too long";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
+    }
+}
+
+impl Drop for ClientIo {
+    fn drop(&mut self) {
+        if self.client.breaks_off.load(Relaxed)
+            && let Some(closer) = self.closer.take()
+        {
+            // Or the client would see a plain end before the error.
+            closer.forget();
+        }
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let stream = self.client.stream();
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            match stream.try_read(buf.initialize_unfilled()) {
+                Ok(bytes) => {
+                    buf.advance(bytes);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, |stream| stream.try_write(buf))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, |stream| stream.try_write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.closer {
+            Some(closer) => Pin::new(closer).poll_shutdown(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}

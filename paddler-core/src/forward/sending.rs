@@ -1,0 +1,204 @@
+//! How often is a request sent, and what does the client get when nobody takes it?
+
+use http::{Response, StatusCode};
+
+use super::attempt::{Answered, Failed, Outgoing, attempt};
+use super::body::Body;
+use super::options::RouterOptions;
+use super::refusal::Refusal;
+use super::waiting::{NoPlace, Places};
+use crate::clock::Clock;
+use crate::observe::Metrics;
+use crate::queue::{QueueFull, Tried};
+use crate::request::RequestFacts;
+use crate::schedule::Class;
+use crate::status::Published;
+
+/// How often a request is sent at most, so that a pool in which nobody answers is not asked by every request from one
+/// end to the other.
+const ATTEMPTS: u32 = 64;
+
+/// What all sendings of one router share.
+#[derive(Clone, Copy)]
+pub(super) struct Means<'a> {
+    pub(super) places: &'a Places,
+    pub(super) published: &'a Published,
+    pub(super) clock: Clock,
+    pub(super) options: &'a RouterOptions,
+    pub(super) metrics: &'a Metrics,
+}
+
+/// What a request comes to.
+pub(super) enum Sent {
+    /// An answer that is still coming.
+    Live(Answered),
+    /// An upstream's refusal, which nobody else could make good.
+    Kept(Response<Body>),
+}
+
+/// One request, until somebody answers it.
+pub(super) struct Sending<'a> {
+    means: Means<'a>,
+    facts: &'a RequestFacts,
+    outgoing: &'a Outgoing,
+    tried: Tried,
+    /// It was sent once more though it may have been seen.
+    replayed: bool,
+    /// What the client gets if nobody else takes it.
+    last: Option<Result<Response<Body>, Refusal>>,
+}
+
+impl<'a> Sending<'a> {
+    pub(super) fn new(means: Means<'a>, facts: &'a RequestFacts, outgoing: &'a Outgoing) -> Self {
+        Self {
+            means,
+            facts,
+            outgoing,
+            tried: Tried::default(),
+            replayed: false,
+            last: None,
+        }
+    }
+
+    /// Finds a place and sends, as often as it is safe and of use.
+    pub(super) async fn run(mut self) -> Result<Sent, Refusal> {
+        let Means {
+            places,
+            clock,
+            options,
+            metrics,
+            ..
+        } = self.means;
+        for attempts in 0..ATTEMPTS {
+            let place = match places.place(self.facts, &self.tried).await {
+                Ok(place) => place,
+                Err(no_place) => return self.give_up(no_place),
+            };
+            if attempts == 0 {
+                metrics.waited(clock.now().since(self.facts.arrived));
+            }
+            match attempt(place, self.outgoing, options.timeouts.first_byte).await {
+                Ok(answered) => return Ok(Sent::Live(answered)),
+                Err(failed) => self.judge(failed)?,
+            }
+        }
+        // Each attempt that ends up here has left something to tell, but for one that was only to be sent once more.
+        let last = self.last.take();
+        last.unwrap_or_else(|| {
+            Err(self.unavailable("attempts", "every attempt to send the request failed".into()))
+        })
+        .map(Sent::Kept)
+    }
+
+    /// Whether it may be sent once more, and where not.
+    fn judge(&mut self, failed: Failed) -> Result<(), Refusal> {
+        let Means {
+            clock,
+            options,
+            metrics,
+            ..
+        } = self.means;
+        match failed {
+            Failed::NotSent { upstream, error } => {
+                tracing::debug!(%upstream, %error, "not sent; trying elsewhere");
+                metrics.retried("not_sent");
+                let message = format!("no upstream could be reached; the last was {upstream}: {error}");
+                self.last = Some(Err(self.unavailable("unreachable", message)));
+                self.tried.add(upstream, clock.now(), None);
+                Ok(())
+            }
+            Failed::Lost { upstream, error } if self.facts.replayable && !self.replayed => {
+                tracing::debug!(%upstream, %error, "lost in a closed connection; sending once more");
+                metrics.retried("closed_connection");
+                self.replayed = true;
+                Ok(())
+            }
+            Failed::Refused {
+                upstream,
+                answer,
+                wait,
+            } => {
+                tracing::debug!(%upstream, "refused the work; trying elsewhere");
+                metrics.retried("refused");
+                let unread = |error| self.unavailable("upstream_refused", format!("{upstream}: {error}"));
+                self.last = Some(answer.map(|answer| answer.map(Body::full)).map_err(unread));
+                self.tried.add(upstream, clock.now(), wait);
+                Ok(())
+            }
+            Failed::Lost { upstream, error } | Failed::Broken { upstream, error } => {
+                tracing::warn!(%upstream, %error, "no answer");
+                let message = format!("{upstream} took the request and gave no answer: {error}");
+                Err(Refusal::new(StatusCode::BAD_GATEWAY, "upstream_broke", message))
+            }
+            Failed::Late { upstream } => {
+                tracing::warn!(%upstream, "no answer in time");
+                let message = format!("{upstream} gave no answer in {:?}", options.timeouts.first_byte);
+                Err(Refusal::new(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    "first_byte_timeout",
+                    message,
+                ))
+            }
+        }
+    }
+
+    /// What the client gets when there is no place: what an upstream has said, unless others are there and merely busy.
+    fn give_up(&mut self, no_place: NoPlace) -> Result<Sent, Refusal> {
+        let ending = no_place.ending();
+        let busy = ending.class == Class::Shed || ending.reason.is_contention();
+        match self.last.take() {
+            Some(last) if !busy => last.map(Sent::Kept),
+            _ => Err(self.no_place(no_place)),
+        }
+    }
+
+    fn unavailable(&self, reason: &'static str, message: String) -> Refusal {
+        let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason, message);
+        refusal.retry_after(self.means.options.retry_after)
+    }
+
+    fn no_place(&self, no_place: NoPlace) -> Refusal {
+        let after = self.means.options.retry_after;
+        let model = self.facts.model.as_deref();
+        match no_place {
+            NoPlace::Ending { ending, waited } => {
+                let mut refusal = Refusal::of_ending(&ending, model, after);
+                if waited {
+                    let waited = self.means.clock.now().since(self.facts.arrived);
+                    refusal.message =
+                        format!("{} after waiting {:.1} s", refusal.message, waited.as_secs_f64());
+                }
+                if refusal.status == StatusCode::NOT_FOUND {
+                    refusal.message = format!("{}; known: {}", refusal.message, self.known_models());
+                }
+                refusal
+            }
+            NoPlace::Full { full, ending } if ending.reason.is_contention() => {
+                let what = match full {
+                    QueueFull::Bytes => {
+                        "the bodies of the requests that wait take all the memory meant for them"
+                    }
+                    _ => "as many requests wait as may",
+                };
+                let message = format!("{what}, since every upstream is busy ({})", ending.reason);
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(after)
+            }
+            NoPlace::Full { ending, .. } => Refusal::of_ending(&ending, model, after),
+        }
+    }
+
+    /// The names that could have been asked for, as many as a person would read.
+    fn known_models(&self) -> String {
+        let snapshot = self.means.published.load();
+        let mut names: Vec<_> = snapshot.models().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        let more = names.len().saturating_sub(20);
+        names.truncate(20);
+        let listed = names.join(", ");
+        if more > 0 {
+            format!("{listed} and {more} more")
+        } else {
+            listed
+        }
+    }
+}

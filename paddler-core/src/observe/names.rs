@@ -1,0 +1,81 @@
+//! Under which names can it be seen?
+//!
+//! Every metric is named `paddler_<noun>_<unit>`, and a counter `_total` after that. What is one or zero has no unit.
+
+/// How the samples of a family are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// It only grows, until a restart.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// How many were at most so large, by size.
+    Histogram,
+}
+
+impl Kind {
+    /// The word that Prometheus has for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric, with all its series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Family {
+    /// Its name.
+    pub name: &'static str,
+    /// How its samples are to be read.
+    pub kind: Kind,
+    /// The labels that tell its series apart.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+}
+
+macro_rules! families {
+    ($($family:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
+        $(
+            #[doc = $help]
+            pub const $family: Family =
+                Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };
+        )+
+
+        /// Every family, in the order of the page.
+        pub const ALL: &[Family] = &[$($family),+];
+    };
+}
+
+families! {
+    REQUESTS: Counter "paddler_requests_total" ["class", "status"] "Requests answered.";
+    REFUSALS: Counter "paddler_refusals_total" ["reason"] "Requests answered here with an error.";
+    RETRIES: Counter "paddler_retries_total" ["reason"] "Requests sent again.";
+    TRUNCATIONS: Counter "paddler_truncations_total" ["reason"] "Answers that were cut short.";
+    CANCELLATIONS: Counter "paddler_cancellations_total" [] "Clients that left before the end of their answer.";
+    IN_FLIGHT: Gauge "paddler_in_flight_requests" [] "Requests being handled, those that wait among them.";
+    FIRST_BYTE: Histogram "paddler_first_byte_seconds" []
+        "Time from sending a request to the first byte of its answer.";
+    WAITING: Gauge "paddler_waiting_requests" [] "Requests waiting for a place.";
+    OLDEST_WAIT: Gauge "paddler_oldest_wait_seconds" [] "How long the first in the queue has waited.";
+    WAIT: Histogram "paddler_wait_seconds" [] "Time from a request's arrival to its place.";
+    BUFFERED: Gauge "paddler_buffered_bytes" [] "Bodies of requests that are held, in case they must be sent again.";
+    SETTLING: Gauge "paddler_settling_weight" []
+        "Weight still reserved for requests that have ended here and perhaps not yet at their engine.";
+    SNAPSHOT_AGE: Gauge "paddler_snapshot_age_seconds" []
+        "Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up.";
+    ABLE: Gauge "paddler_upstream_able" ["upstream"] "1 unless it is known to be unable to serve.";
+    DRAINING: Gauge "paddler_upstream_draining" ["upstream"] "1 while it gets nothing new.";
+    OPEN: Gauge "paddler_upstream_open_weight" ["upstream"] "Weight of our own requests there, with what settles.";
+    LIMIT: Gauge "paddler_upstream_limit_weight" ["upstream"] "The most weight that may be open there.";
+    RUNNING: Gauge "paddler_upstream_running_requests" ["upstream"] "Requests it reports as running.";
+    QUEUED: Gauge "paddler_upstream_waiting_requests" ["upstream"] "Requests it reports as waiting.";
+    KV_CACHE: Gauge "paddler_upstream_kv_cache_ratio" ["upstream"] "Share of its KV cache in use, 0 to 1.";
+    REPORT_AGE: Gauge "paddler_upstream_report_age_seconds" ["upstream"] "Time since it was asked for its last report.";
+    FAILED_POLLS: Gauge "paddler_upstream_failed_polls" ["upstream"] "Polls that have failed since its last report.";
+    SIGNAL_MISSING: Gauge "paddler_upstream_signal_missing" ["upstream", "signal", "expected"]
+        "1 for each signal that it should give and does not: it counts as unknown.";
+}

@@ -1,0 +1,17 @@
+//! Does a request get to the upstream and its answer back, whatever happens on the way?
+//!
+//! Everything runs over real sockets: a client that hides nothing, the router behind its own server, and simulated
+//! engines that misbehave on command. After each test every counter has to be back at zero.
+
+mod answers;
+mod client;
+mod faults;
+mod hosting;
+mod leaving;
+mod pooling;
+mod refusals;
+mod requests;
+mod server;
+mod stub;
+mod waiting;
+mod world;

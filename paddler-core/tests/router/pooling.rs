@@ -1,0 +1,87 @@
+//! Are connections used again, and never when they are gone?
+
+use std::time::Duration;
+
+use paddler_engine::EngineConfig;
+use tokio::task::JoinSet;
+
+use super::client::{CHAT, Client, End, HANG, chat, post, stream};
+use super::stub::{Do, Stub};
+use super::world::{Setup, engine, of, quick, spec};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_used_again() {
+    let config = EngineConfig::vllm("tiny").instant();
+    let engine = engine(config).await;
+    let world = Setup::new().start([of("a", &engine)]).await;
+    let mut client = Client::connect(world.addr).await;
+    for _ in 0..100 {
+        client.post(CHAT, &chat(1)).await;
+        assert_eq!(client.answer().await.status, 200);
+    }
+    let connections = engine.stats().connections;
+    assert!(
+        connections <= 5,
+        "{connections} connections for 100 requests, one after the other"
+    );
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn llamacpps_ways_with_connections_cost_no_request() {
+    // It closes after each stream, though it says otherwise; after 100 requests; and soon when idle.
+    let engine = engine(quick().keep_alive(Duration::from_millis(40)).slots(8)).await;
+    let world = Setup::new().queue(1_000, HANG).start([of("a", &engine)]).await;
+    let mut clients = JoinSet::new();
+    for number in 0..8u32 {
+        let addr = world.addr;
+        clients.spawn(async move {
+            let mut client = Client::connect(addr).await;
+            for round in 0..250 {
+                client
+                    .post(
+                        CHAT,
+                        &if (number + round) % 3 == 0 {
+                            stream(2)
+                        } else {
+                            chat(2)
+                        },
+                    )
+                    .await;
+                let answer = client.answer().await;
+                assert_eq!(
+                    (answer.status, answer.end),
+                    (200, End::Whole),
+                    "{}",
+                    answer.text()
+                );
+                if round % 50 == 49 {
+                    tokio::time::sleep(Duration::from_millis(35 + u64::from(number))).await;
+                }
+            }
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.completed, stats.max_waiting), (2_000, 0));
+    assert!(
+        stats.connections < 1_400,
+        "{} connections, of which 667 streams closed theirs",
+        stats.connections
+    );
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_lost_takes_its_siblings_along() {
+    // Two connections are kept; the process behind them ends. The first loss must not lead into the second.
+    let stub = Stub::start([Do::ok("{}"), Do::ok("{}"), Do::Close, Do::ok("{}")]).await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let (one, two) = (chat(1), chat(1));
+    let both = tokio::join!(post(world.addr, CHAT, &one), post(world.addr, CHAT, &two));
+    assert_eq!((both.0.status, both.1.status), (200, 200));
+    assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
+    world.quiet().await;
+}

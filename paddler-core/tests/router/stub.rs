@@ -1,0 +1,112 @@
+//! An upstream that answers with exactly these bytes.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+/// What a stub does with a request once it has read all of it.
+#[derive(Clone)]
+pub(crate) enum Do {
+    /// Writes these bytes and keeps the connection.
+    Say(Vec<u8>),
+    /// Writes these bytes and closes.
+    SayAndClose(Vec<u8>),
+    /// Closes.
+    Close,
+    /// Nothing, for ever.
+    Stall,
+}
+
+impl Do {
+    pub(crate) fn say(text: &str) -> Self {
+        Self::Say(text.as_bytes().to_vec())
+    }
+
+    pub(crate) fn ok(text: &str) -> Self {
+        Self::say(&format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        ))
+    }
+}
+
+/// It does one thing after the other, over all its connections, and the last of them for ever.
+pub(crate) struct Stub {
+    pub(crate) url: String,
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    serving: AbortHandle,
+}
+
+impl Stub {
+    pub(crate) async fn start(script: impl IntoIterator<Item = Do>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let script: Arc<[Do]> = script.into_iter().collect();
+        let log = seen.clone();
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, script.clone(), log.clone()));
+            }
+        });
+        Self {
+            url,
+            seen,
+            serving: serving.abort_handle(),
+        }
+    }
+
+    /// The requests so far, byte by byte.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect()
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec<u8>>>>) {
+    let mut buffer = Vec::new();
+    loop {
+        while length(&buffer).is_none_or(|length| buffer.len() < length) {
+            if !matches!(stream.read_buf(&mut buffer).await, Ok(1..)) {
+                return;
+            }
+        }
+        let number = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(std::mem::take(&mut buffer));
+            seen.len() - 1
+        };
+        match &script[number.min(script.len() - 1)] {
+            Do::Say(bytes) => stream.write_all(bytes).await.unwrap(),
+            Do::SayAndClose(bytes) => return stream.write_all(bytes).await.unwrap(),
+            Do::Close => return,
+            Do::Stall => {
+                let mut rest = Vec::new();
+                drop(stream.read_to_end(&mut rest).await);
+                return;
+            }
+        }
+    }
+}
+
+/// How long the request at the front is, once its head is here.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
+    let body = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    Some(head + body.unwrap_or(0))
+}

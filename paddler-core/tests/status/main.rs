@@ -1,0 +1,11 @@
+//! How upstreams are asked, what becomes of their answers, and what can be seen of it from outside.
+#![cfg(feature = "proxy")]
+
+mod degraded;
+mod engines;
+mod fake;
+mod keeper;
+mod log;
+mod page;
+mod polls;
+mod rig;
