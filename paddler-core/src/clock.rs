@@ -1,8 +1,13 @@
 //! Where does time come from, where there is a runtime?
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::Moment;
+
+/// The runtime cannot count to the end of time; nobody waits for more than 30 years.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Tells moments. Follows the runtime's clock, so a test can pause it.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +18,9 @@ pub struct Clock {
 impl Clock {
     /// A clock that begins now.
     pub fn new() -> Self {
-        Self { began: Instant::now() }
+        Self {
+            began: Instant::now(),
+        }
     }
 
     /// The moment now.
@@ -23,14 +30,31 @@ impl Clock {
 
     /// The runtime's name for a moment.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
-        // Further than the runtime can count is as good as 30 years.
-        let after = moment.since(Moment::ZERO).min(std::time::Duration::from_secs(30 * 365 * 86_400));
-        self.began + after
+        self.began + moment.since(Moment::ZERO).min(FAR)
     }
 }
 
 impl Default for Clock {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn moments_and_instants_are_the_same_time() {
+        let clock = Clock::new();
+        assert_eq!(clock.now(), Moment::ZERO);
+        let later = Moment::from_millis(1_500);
+        tokio::time::sleep_until(clock.instant(later)).await;
+        assert_eq!(clock.now(), later);
+        assert_eq!(clock.instant(later), Instant::now());
+        assert!(
+            clock.instant(Moment::from_nanos(u64::MAX)) > Instant::now() + FAR / 2,
+            "and none is too far"
+        );
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Two flows, and they meet once: at the pick. A pick is a function of a [`Snapshot`](status::Snapshot), our own counters
 //! as read once, the [`Facts`](request::Facts) of the request, the time and a seed. It does no I/O, takes no lock and
-//! allocates nothing. Everything slow is a source of statuses.
+//! allocates nothing in the steady state. Everything slow is a source of statuses.
 //!
 //! # The map
 //!

@@ -19,12 +19,12 @@ fn id(name: &str) -> UpstreamId {
     UpstreamId::new(name).unwrap()
 }
 
+fn spec(name: &str, url: &str) -> UpstreamSpec {
+    UpstreamSpec::new(name, url).unwrap().models(Models::Any)
+}
+
 fn join(name: &str) -> StatusEvent {
-    StatusEvent::Upsert(
-        UpstreamSpec::new(name, "http://127.0.0.1:1")
-            .unwrap()
-            .models(Models::Any),
-    )
+    StatusEvent::Upsert(spec(name, "http://127.0.0.1:1"))
 }
 
 fn said(name: &str, report: Report) -> StatusEvent {
@@ -101,9 +101,46 @@ fn upstreams_join_change_and_leave() {
         said("a", Report::new()),
         failed("a", FailureKind::Timeout),
     ] {
-        assert_eq!(board.apply(event, NOW), Applied::Ignored(id("a")));
+        assert_eq!(board.apply(event, NOW), Applied::Unknown(id("a")));
     }
     assert!(!board.is_dirty(), "nothing has changed");
+}
+
+#[test]
+fn the_same_spec_again_is_no_change() {
+    #[derive(Debug)]
+    struct Price;
+
+    let mut board = board(&["a"]);
+    board.publish(NOW);
+    let mut priced = spec("a", "http://127.0.0.1:1");
+    priced.extensions.insert(Price);
+    let mut priced_anew = spec("a", "http://127.0.0.1:1");
+    priced_anew.extensions.insert(Price);
+    let limited = priced_anew.clone().max_in_flight(2);
+    for (spec, changes) in [
+        (spec("a", "http://127.0.0.1:1"), false),
+        (priced.clone(), true),
+        (priced, false),
+        (priced_anew.clone(), true),
+        (priced_anew, false),
+        (limited.clone(), true),
+        (limited.clone().label("zone", "a"), true),
+        (limited, true),
+    ] {
+        let before = board.publish(NOW).find("a").unwrap().generation();
+        let applied = board.apply(StatusEvent::Upsert(spec), NOW);
+        let expected = if changes {
+            Applied::Changed(id("a"))
+        } else {
+            Applied::Unchanged(id("a"))
+        };
+        assert_eq!((applied, board.is_dirty()), (expected, changes));
+        assert_eq!(
+            board.publish(NOW).find("a").unwrap().generation(),
+            before + u64::from(changes)
+        );
+    }
 }
 
 #[test]
@@ -226,13 +263,10 @@ fn a_full_board_says_so_and_goes_on() {
     }
     let full = board.publish(NOW);
     assert_eq!(full.len(), Ledger::CAPACITY);
-    assert_eq!(
-        board.apply(join("one-more"), NOW),
-        Applied::Ignored(id("one-more"))
-    );
+    assert_eq!(board.apply(join("one-more"), NOW), Applied::Full(id("one-more")));
     assert!(!board.is_dirty());
     assert_eq!(
-        board.apply(join("u7"), NOW),
+        board.apply(StatusEvent::Upsert(spec("u7", "http://127.0.0.1:2")), NOW),
         Applied::Changed(id("u7")),
         "who is there can change"
     );
@@ -275,7 +309,7 @@ fn publishes_are_due_at_most_every_so_often() {
     board.set_tree(trees::gateway());
     assert!(board.publish_due().is_some());
     let snapshot = board.publish(NOW);
-    assert_eq!(**snapshot.tree(), trees::gateway());
+    assert_eq!(snapshot.tree().to_string(), trees::gateway().to_string());
 }
 
 #[test]
@@ -339,6 +373,7 @@ fn a_failed_poll_is_no_reason_to_say_it_again() {
         board.apply(said("a", report), NOW),
         Applied::Reported {
             id: id("a"),
+            health: None,
             degraded: Vec::new()
         }
     );
@@ -367,7 +402,8 @@ fn two_refused_connections_in_a_row_mean_that_nobody_is_there() {
                 board.apply(failed("a", *kind), NOW),
                 Applied::Failed {
                     id: id("a"),
-                    failures
+                    failures,
+                    failure: Failure::new(*kind, "as expected"),
                 }
             );
         }

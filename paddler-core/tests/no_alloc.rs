@@ -29,7 +29,7 @@ fn upsert(board: &mut StatusBoard, place: usize) {
         report.health = Some(Health::Ready);
         report.waiting = Some(place as u32 % 3);
         report.kv_cache_usage = Some(f64::from(place as u32 % 50) / 100.0);
-        let running: &[&str] = if place % 7 == 0 { &["active"] } else { &[] };
+        let running: &[&str] = if place.is_multiple_of(7) { &["active"] } else { &[] };
         report.adapters = Some(pool::adapters(Some(2), running, &[]));
         board.apply(
             StatusEvent::Report {

@@ -386,14 +386,16 @@ fn facts() -> impl Strategy<Value = RequestFacts> {
         0..30_000u64,
     )
         .prop_map(|(model, weight, tokens, priority, session, seed, arrived)| {
-            let facts = RequestFacts::new()
+            let facts = Facts::new()
                 .weight(weight)
                 .tokens(tokens)
                 .priority(priority)
                 .seed(seed);
             let facts = facts.arrived(Moment::from_millis(arrived));
-            let facts = model.into_iter().fold(facts, RequestFacts::model);
-            session.into_iter().fold(facts, RequestFacts::session)
+            let mut facts = RequestFacts::from(facts);
+            facts.model = model.map(Into::into);
+            facts.session = session.map(Into::into);
+            facts
         })
 }
 
@@ -669,6 +671,32 @@ fn a_record_replays_exactly_whatever_has_happened_since() {
             prop_assert_eq!(elsewhere.ids(&replayed), record.picked);
             Ok(())
         },
+    );
+}
+
+#[test]
+fn a_record_of_another_form_is_refused_and_says_why() {
+    let (_, snapshot, _) = build(trees::gateway(), &[]);
+    let (_, record) =
+        snapshot.pick_recorded(&Ask::new(&Facts::new(), NOW, 1), &mut Scratch::default(), &mut ());
+    let newer = |mut written: serde_json::Value| {
+        written["version"] = 2.into();
+        written
+    };
+    let expected = "the record is of version 2, and only version 1 can be read";
+    let written = serde_json::to_value(&record).unwrap();
+    let error = serde_json::from_value::<Record>(newer(written.clone())).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    let snapshot = serde_json::to_value(snapshot.record()).unwrap();
+    let error = serde_json::from_value::<SnapshotRecord>(newer(snapshot)).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+
+    let mut uneven = written;
+    uneven["frozen"]["weight"] = vec![1].into();
+    let error = serde_json::from_value::<Record>(uneven).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the columns `weight` and `limit` are not of one length"
     );
 }
 

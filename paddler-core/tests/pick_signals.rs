@@ -710,3 +710,18 @@ fn present_keeps_everybody_and_slot_passes_who_has_no_limit() {
         ["b"]
     );
 }
+
+#[test]
+fn a_request_that_takes_no_room_is_not_kept_out_by_load() {
+    let mut full = report(|report| report.kv_cache_usage = Some(0.99));
+    (full.slots_total, full.slots_busy, full.waiting) = (Some(4), Some(4), Some(60));
+    let limits = [
+        Node::require(kv_cache(Bound::Below(0.95))),
+        Node::require(queue_depth(Bound::Below(50.0))),
+    ];
+    let nodes = limits.into_iter().chain([Node::require(slot()), Node::random()]);
+    let mut pool = Pool::reporting(corrected(nodes), [("full", full)]);
+    let control = Facts::new().class(RequestClass::Control);
+    assert_eq!(pool.ask_for(&control).picked, ["full"]);
+    assert!(pool.ask_for(&Facts::new()).picked.is_empty());
+}

@@ -22,7 +22,6 @@ use paddler_core::schedule::{
 use paddler_core::source::prometheus::{self, Selector};
 use paddler_core::source::vllm::{VllmNames, read_metrics};
 use paddler_core::status::{Adapters, Failure, FailureKind, Report, StatusEvent};
-use paddler_core::upstream::UpstreamSpec;
 use pool::{Pool, Told};
 use serde_json::{Value, json};
 
@@ -57,8 +56,11 @@ const NAMES_NOT_BUILT: [&str; 11] = [
 /// Text of engines that are not read.
 const ENGINES_NOT_BUILT: [&str; 2] = ["sglang", "triton-tensorrt-llm"];
 
+/// Asserts what we expect of a vector.
+type Check = fn(&Value);
+
 /// Vectors of which we mean something else, and what.
-const DEVIATIONS: [(&str, fn(&Value)); 2] = [
+const DEVIATIONS: [(&str, Check); 2] = [
     (
         "metrics.seed.one-missing-discards-all",
         a_missing_signal_is_unknown_and_the_rest_counts,
@@ -304,15 +306,16 @@ fn metrics(vector: &Value) -> Result<Verdict, String> {
         }
         "prometheus_text" if params.get("spec").is_some() => {
             let selector: Selector = text_of(params, "spec").parse().map_err(|_| "no selector")?;
-            let found = prometheus::select(text_of(params, "text").as_bytes(), &selector);
-            check(
-                "value",
-                &found.as_ref().ok().map(|sample| sample.value),
-                &expect["value"].as_f64(),
-            )?;
+            let names = VllmNames {
+                waiting: vec![selector],
+                ..VllmNames::none()
+            };
+            let mut report = Report::new();
+            read_metrics(200, text_of(params, "text").as_bytes(), &names, &mut report);
+            check("value", &report.waiting.map(f64::from), &expect["value"].as_f64())?;
             check(
                 "error",
-                &found.is_err(),
+                &!report.degraded.is_empty(),
                 &expect["error"].as_bool().unwrap_or(false),
             )?;
         }
@@ -325,7 +328,7 @@ fn metrics(vector: &Value) -> Result<Verdict, String> {
 fn selector_of(labels: &Value) -> Selector {
     let pairs = labels.as_object().into_iter().flatten();
     pairs.fold(Selector::new("m"), |selector, (name, value)| {
-        selector.label(name, value.as_str().unwrap())
+        selector.label(name, value.as_str().unwrap_or_default())
     })
 }
 
@@ -416,7 +419,7 @@ fn a_missing_signal_is_unknown_and_the_rest_counts(vector: &Value) {
 fn who_could_not_be_asked_is_unknown(_vector: &Value) {
     let mut pool = Pool::of(trees::seed(), &["a"]);
     let failed = StatusEvent::Failed {
-        id: UpstreamSpec::new("a", "").unwrap().id,
+        id: pool::spec("a").id,
         failure: Failure::new(FailureKind::Timeout, "the first scrape failed"),
     };
     pool.board.apply(failed, Moment::ZERO);

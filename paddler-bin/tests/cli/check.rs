@@ -15,7 +15,7 @@ async fn a_sound_file_is_sound() {
         (
             "check-tree.yaml",
             "tree: [require: model, pick: random]\n",
-            "require ServesModel",
+            "require model",
         ),
     ] {
         let file = path(name, text);

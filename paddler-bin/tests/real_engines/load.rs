@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use paddler_core::observe::names;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -124,7 +125,7 @@ async fn forty_at_once_wait_here_and_never_in_an_engine() {
         assert_eq!(seen.deferred, 0, "{seen:?}");
         assert!(seen.processing as usize <= SLOTS && seen.samples > 0, "{seen:?}");
     }
-    let waited = figure(&gateway, "paddler_requests_waiting").await;
+    let waited = figure(&gateway, names::WAITING).await;
     assert_eq!(waited, Some(0.0));
 }
 
@@ -150,14 +151,14 @@ async fn models_and_health_are_told_while_every_slot_is_busy() {
         post("/v1/chat/completions", &chat("tiny-b", 8)),
     ));
     eventually("it waits", async || {
-        figure(&gateway, "paddler_requests_waiting").await == Some(1.0)
+        figure(&gateway, names::WAITING).await == Some(1.0)
     })
     .await;
     for path in ["/v1/models", "/health"] {
         let answer = ask(gateway.address, get(path)).await;
         assert!(answer.is_good(), "{answer:?}");
     }
-    let full = figure(&gateway, "paddler_requests_waiting").await == Some(1.0) && !waiting.is_finished();
+    let full = figure(&gateway, names::WAITING).await == Some(1.0) && !waiting.is_finished();
     assert!(full && ended.load(SeqCst) == 0, "{ended:?} have ended");
     // Who waits is served as soon as others hang up.
     streams.shutdown().await;
@@ -231,7 +232,7 @@ async fn two_thousand_requests_of_all_kinds_fail_never() {
     for line in page
         .text()
         .lines()
-        .filter(|line| line.starts_with("paddler_requests_total{"))
+        .filter(|line| line.starts_with(names::REQUESTS.name))
     {
         let (labels, count) = line.rsplit_once(' ').unwrap();
         let (_, status) = labels.split_once("status=\"").unwrap();
@@ -265,8 +266,8 @@ async fn a_client_that_hangs_up_frees_its_slot() {
         after.predicted - before.predicted < f64::from(LONG),
         "it was not ended, it came to its end"
     );
-    assert_eq!(figure(&gateway, "paddler_cancellations_total").await, Some(1.0));
-    assert_eq!(figure(&gateway, "paddler_requests_in_flight").await, Some(0.0));
+    assert_eq!(figure(&gateway, names::CANCELLATIONS).await, Some(1.0));
+    assert_eq!(figure(&gateway, names::IN_FLIGHT).await, Some(0.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! What if a server is not there yet, or not any more?
 
+use paddler_core::observe::names;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -25,7 +26,7 @@ async fn a_server_that_starts_late_is_picked_up() {
         post("/v1/chat/completions", &chat("tiny-a", 8)),
     ));
     eventually("it waits", async || {
-        figure(&gateway, "paddler_requests_waiting").await == Some(1.0)
+        figure(&gateway, names::WAITING).await == Some(1.0)
     })
     .await;
     let server = tokio::task::spawn_blocking(move || Llama::start(&python, "tiny-a", port))
@@ -60,7 +61,7 @@ async fn a_server_that_dies_takes_only_what_it_was_doing() {
         ));
     }
     eventually("it is at work, and others wait", async || {
-        let waiting = figure(&gateway, "paddler_requests_waiting").await;
+        let waiting = figure(&gateway, names::WAITING).await;
         dies.load().await.processing == 4 && waiting > Some(0.0)
     })
     .await;

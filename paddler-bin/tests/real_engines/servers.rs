@@ -6,11 +6,13 @@ use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
+use paddler_core::observe::names::{self, Family};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::support::client::{Client, eventually, get, series};
+use crate::support::client::{Client, ask, eventually, get, series};
 use crate::support::program::{Gateway, Lines};
 
 /// Slots of each server.
@@ -50,11 +52,10 @@ impl Python {
 
     /// The file of a model; each name has weights of its own.
     fn model(&self, name: &str) -> PathBuf {
+        static DRAFTS: AtomicU32 = AtomicU32::new(0);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let (file, draft) = (
-            dir.join(format!("{name}.gguf")),
-            dir.join(format!("{name}.{}", std::process::id())),
-        );
+        let draft = format!("{name}.{}-{}", std::process::id(), DRAFTS.fetch_add(1, SeqCst));
+        let (file, draft) = (dir.join(format!("{name}.gguf")), dir.join(draft));
         let seed = name.bytes().map(u32::from).sum::<u32>().to_string();
         let mut make = self.script("make_tiny_gguf.py");
         let made = make
@@ -63,7 +64,7 @@ impl Python {
             .status()
             .unwrap();
         assert!(made.success(), "{name}: {made}");
-        // Another run may be loading it.
+        // Others may be loading it: they keep the one that they have begun with.
         fs::rename(draft, &file).unwrap();
         file
     }
@@ -213,27 +214,27 @@ impl Servers {
 pub(crate) async fn heard_from(gateway: &Gateway, upstreams: &[&str]) {
     for id in upstreams {
         eventually(&format!("{id} has told how it is"), async || {
-            figure(gateway, &format!("paddler_upstream_limit{{upstream=\"{id}\"}}")).await
-                == Some(SLOTS as f64)
+            figure_of(gateway, names::LIMIT, id).await == Some(SLOTS as f64)
         })
         .await;
     }
 }
 
 /// A figure on the gateway's own page.
-pub(crate) async fn figure(gateway: &Gateway, name: &str) -> Option<f64> {
-    let page = crate::support::client::ask(gateway.management, get("/metrics")).await;
-    series(page.text(), name)
+pub(crate) async fn figure(gateway: &Gateway, family: Family) -> Option<f64> {
+    let page = ask(gateway.management, get("/metrics")).await;
+    series(page.text(), family.name)
+}
+
+async fn figure_of(gateway: &Gateway, family: Family, upstream: &str) -> Option<f64> {
+    let page = ask(gateway.management, get("/metrics")).await;
+    let (name, label) = (family.name, family.labels[0]);
+    series(page.text(), &format!("{name}{{{label}=\"{upstream}\"}}"))
 }
 
 /// The weight that is open on an upstream.
-pub(crate) async fn open_weight(gateway: &Gateway, id: &str) -> f64 {
-    figure(
-        gateway,
-        &format!("paddler_upstream_open_weight{{upstream=\"{id}\"}}"),
-    )
-    .await
-    .unwrap()
+pub(crate) async fn open_weight(gateway: &Gateway, upstream: &str) -> f64 {
+    figure_of(gateway, names::OPEN, upstream).await.unwrap()
 }
 
 /// The Python, or why this test says nothing.
@@ -244,9 +245,10 @@ pub(crate) fn python() -> Option<Python> {
             Ok(python) => return Some(python),
             Err(missing) => missing,
         };
-        // Past what the harness holds back of a test that passes.
-        let message = "skipped: real engines need Python with xllamacpp, gguf and openai";
-        writeln!(io::stderr(), "{message} ({missing})").unwrap();
+        let message =
+            format!("skipped: real engines need Python with xllamacpp, gguf and openai ({missing})\n");
+        // Written directly, it is not held back by the harness as what a passing test prints is.
+        io::stderr().write_all(message.as_bytes()).unwrap();
         None
     });
     let required = env::var("PADDLER_REQUIRE_ENGINES").is_ok_and(|required| required == "1");

@@ -34,7 +34,7 @@ type Make<T> = Box<dyn Fn(&Params<'_>) -> Result<T, ParamFault> + Send + Sync>;
 ///
 /// let json = serde_json::json!({"tree": [{"prefer": {"cheap": {"below": 0.5}}}, {"pick": "random"}]});
 /// let tree = tree_from_value(&Value::from_json(&json).unwrap(), "tree.json", &registry).unwrap();
-/// assert_eq!(tree.len(), 3);
+/// assert_eq!(tree.node_count(), 3);
 /// # Ok::<(), paddler_core::config::NameTaken>(())
 /// ```
 #[derive(Default)]

@@ -9,48 +9,51 @@ use crate::upstream::http::HttpOptions;
 impl Config {
     /// How the router behaves. Clients' keys are for the caller to read: the config says only where they stand.
     pub fn router_options(&self) -> RouterOptions {
-        let mut options = RouterOptions::default();
-        options.queue = QueueLimits::new(
-            self.queue.max_requests,
-            self.limits.buffered_bodies,
-            self.queue.max_wait,
-        );
-        options.timeouts = Timeouts {
-            first_byte: self.timeouts.first_byte,
-            idle: self.timeouts.idle,
-            body_idle: self.limits.body_idle,
-        };
-        options.max_body = self.limits.body;
-        options.max_buffered = self.limits.buffered_bodies;
-        options.admin = self.admin_paths;
-        options
+        RouterOptions {
+            queue: QueueLimits::new(
+                self.queue.max_requests,
+                self.limits.buffered_bodies,
+                self.queue.max_wait,
+            ),
+            timeouts: Timeouts {
+                first_byte: self.timeouts.first_byte,
+                idle: self.timeouts.idle,
+                body_idle: self.limits.body_idle,
+            },
+            max_body: self.limits.body,
+            max_buffered: self.limits.buffered_bodies,
+            admin: self.admin_paths,
+            ..RouterOptions::default()
+        }
     }
 
     /// How connections to upstreams are made.
     pub fn http_options(&self) -> HttpOptions {
-        let mut options = HttpOptions::default();
-        options.connect_timeout = self.timeouts.connect;
-        options
+        HttpOptions {
+            connect_timeout: self.timeouts.connect,
+            ..HttpOptions::default()
+        }
     }
 
     /// How upstreams are polled.
     pub fn poll_options(&self) -> PollOptions {
-        let mut options = PollOptions::default();
-        options.interval = self.poll.interval;
-        options.timeout = self.poll.timeout;
-        options.concurrency = self.poll.concurrency;
-        options
+        PollOptions {
+            interval: self.poll.interval,
+            timeout: self.poll.timeout,
+            concurrency: self.poll.concurrency,
+            ..PollOptions::default()
+        }
     }
 
     /// How a listener is served.
     pub fn serve_options(&self) -> ServeOptions {
-        let mut options = ServeOptions::default();
-        options.max_connections = self.limits.connections;
-        options.max_header_bytes = usize::try_from(self.limits.headers).unwrap_or(usize::MAX);
-        options.header_timeout = self.limits.header_timeout;
-        options.client_idle = self.timeouts.client_idle;
-        options.grace = self.shutdown.grace;
-        options
+        ServeOptions {
+            max_connections: self.limits.connections,
+            max_header_bytes: usize::try_from(self.limits.headers).unwrap_or(usize::MAX),
+            header_timeout: self.limits.header_timeout,
+            client_idle: self.timeouts.client_idle,
+            grace: self.shutdown.grace,
+        }
     }
 }
 

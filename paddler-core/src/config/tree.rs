@@ -80,7 +80,7 @@ pub fn tree_from_value(value: &Value, name: &str, registry: &Registry) -> Result
 /// use paddler_core::schedule::trees;
 ///
 /// let tree = tree_from_yaml(trees::BALANCER, "balancer.yaml", &Registry::new()).unwrap();
-/// assert_eq!(tree, trees::balancer());
+/// assert_eq!(tree.to_string(), trees::balancer().to_string());
 /// ```
 ///
 /// # Errors

@@ -24,7 +24,7 @@ use super::local;
 use super::options::RouterOptions;
 use super::refusal::Refusal;
 use super::relay::{self, Relay};
-use super::sending::{Means, Sending, Sent};
+use super::sending::{Means, Outcome, Sending};
 use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{InFlight, Metrics, Page};
@@ -195,7 +195,7 @@ impl Router {
         if route.class == RequestClass::Local {
             return local::answer(path, &published.load(), self.0.stopping.load(Relaxed));
         }
-        let uri = upstream_uri(path, parts.uri.query())?;
+        let uri = upstream_uri(path, &parts.uri)?;
         let Parts {
             method, mut headers, ..
         } = parts;
@@ -216,8 +216,8 @@ impl Router {
             held: intake.held,
         };
         match Sending::new(self.means(), &facts, &outgoing).run().await? {
-            Sent::Live(answered) => Ok(self.relay(answered, route.dialect, arrival)),
-            Sent::Kept(response) => Ok(response),
+            Outcome::Live(answered) => Ok(self.relay(answered, route.dialect, arrival)),
+            Outcome::Kept(response) => Ok(response),
         }
     }
 
@@ -303,8 +303,14 @@ fn path(uri: &Uri) -> Result<String, PathError> {
 }
 
 /// The path in the form in which it was judged, and the query as it came.
-fn upstream_uri(path: &str, query: Option<&str>) -> Result<Uri, Refusal> {
-    let text = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+fn upstream_uri(path: &str, uri: &Uri) -> Result<Uri, Refusal> {
+    match uri.path_and_query() {
+        Some(as_it_came) if as_it_came.path() == path => return Ok(as_it_came.clone().into()),
+        _ => {}
+    }
+    let text = uri
+        .query()
+        .map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
     let parsed = text.parse::<PathAndQuery>().map(Uri::from);
     parsed.map_err(|error| Refusal::bad_request("bad_path", format!("the path cannot be sent on: {error}")))
 }

@@ -29,7 +29,7 @@ pub(super) struct Means<'a> {
 }
 
 /// What a request comes to.
-pub(super) enum Sent {
+pub(super) enum Outcome {
     /// An answer that is still coming.
     Live(Answered),
     /// An upstream's refusal, which nobody else could make good.
@@ -61,7 +61,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Finds a place and sends, as often as it is safe and of use.
-    pub(super) async fn run(mut self) -> Result<Sent, Refusal> {
+    pub(super) async fn run(mut self) -> Result<Outcome, Refusal> {
         let Means {
             places,
             clock,
@@ -78,7 +78,7 @@ impl<'a> Sending<'a> {
                 metrics.waited(clock.now().since(self.facts.arrived));
             }
             match attempt(place, self.outgoing, options.timeouts.first_byte).await {
-                Ok(answered) => return Ok(Sent::Live(answered)),
+                Ok(answered) => return Ok(Outcome::Live(answered)),
                 Err(failed) => self.judge(failed)?,
             }
         }
@@ -87,7 +87,7 @@ impl<'a> Sending<'a> {
         last.unwrap_or_else(|| {
             Err(self.unavailable("attempts", "every attempt to send the request failed".into()))
         })
-        .map(Sent::Kept)
+        .map(Outcome::Kept)
     }
 
     /// Whether it may be sent once more, and where not.
@@ -143,11 +143,11 @@ impl<'a> Sending<'a> {
     }
 
     /// What the client gets when there is no place: what an upstream has said, unless others are there and merely busy.
-    fn give_up(&mut self, no_place: NoPlace) -> Result<Sent, Refusal> {
+    fn give_up(&mut self, no_place: NoPlace) -> Result<Outcome, Refusal> {
         let ending = no_place.ending();
         let busy = ending.class == Class::Shed || ending.reason.is_contention();
         match self.last.take() {
-            Some(last) if !busy => last.map(Sent::Kept),
+            Some(last) if !busy => last.map(Outcome::Kept),
             _ => Err(self.no_place(no_place)),
         }
     }

@@ -149,6 +149,15 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
+fn builder(options: &ServeOptions) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.header_timeout)
+        .max_buf_size(options.max_header_bytes.max(8 * 1024));
+    builder
+}
+
 async fn connection<S>(
     stream: TcpStream,
     service: S,
@@ -172,11 +181,7 @@ async fn connection<S>(
             answer
         }
     });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_buf_size(options.max_header_bytes.max(8 * 1024))
-        .serve_connection(TokioIo::new(io), service);
+    let serving = builder(&options).serve_connection(TokioIo::new(io), service);
     let stop = async { stopping.wait_for(|stop| *stop).await.map(drop) };
     let served = async {
         let mut serving = pin!(serving);

@@ -15,7 +15,7 @@ use crate::Moment;
 use crate::clock::Clock;
 use crate::queue::{QueueFull, QueueLimits, Ticket, Tried, WaitQueue, Waiting};
 use crate::request::{Facts, RequestFacts};
-use crate::schedule::{Ask, Class, Ending, NodeId, Reason, Scratch, mix};
+use crate::schedule::{Ask, Class, Ending, NodeId, Reason, Scratch, next_seed};
 use crate::status::Published;
 use crate::upstream::{Lease, Transport, Upstream};
 
@@ -117,7 +117,7 @@ impl Places {
     }
 
     pub(super) fn next_seed(&self) -> u64 {
-        mix(self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed))
+        next_seed(&self.seed)
     }
 
     /// Picks and reserves, if that is possible now.
@@ -345,3 +345,6 @@ impl Drop for Standing<'_> {
         self.leave();
     }
 }
+
+#[cfg(test)]
+mod tests;

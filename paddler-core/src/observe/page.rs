@@ -8,7 +8,7 @@ use super::histogram::Histogram;
 use super::metrics::Metrics;
 use super::names::{self, Family};
 use crate::Moment;
-use crate::status::{Degraded, Entry, Snapshot, bit};
+use crate::status::{Degraded, Entry, Snapshot};
 use crate::upstream::UpstreamIndex;
 
 /// Everything that a page of figures is made of. Its text is what Prometheus reads (format 0.0.4).
@@ -97,8 +97,7 @@ impl Page<'_> {
             Some(truth(self.snapshot.is_able(slot)))
         })?;
         self.each(page, &names::DRAINING, |slot, _| {
-            let (word, lane) = (slot as usize / 64, slot as usize % 64);
-            Some(truth(bit(&[ledger.barred(word)], lane)))
+            Some(truth(ledger.is_barred(slot)))
         })?;
         self.each(page, &names::OPEN, |slot, _| {
             Some(f64::from(ledger.reserved(slot).weight()))

@@ -88,11 +88,11 @@ pub enum QueueFull {
 /// ```
 /// use paddler_core::Moment;
 /// use paddler_core::queue::{QueueLimits, WaitQueue};
-/// use paddler_core::request::RequestFacts;
+/// use paddler_core::request::Facts;
 ///
 /// let mut queue = WaitQueue::new(QueueLimits::default());
 /// for (model, who) in [("big", "first"), ("small", "second"), ("small", "third")] {
-///     queue.push(RequestFacts::new().model(model), Default::default(), Moment::ZERO, who).unwrap();
+///     queue.push(Facts::new().model(model).into(), Default::default(), Moment::ZERO, who).unwrap();
 /// }
 /// // One place has become free, for the small model: whoever came first of those who can use it gets it.
 /// let mut free = 1;
@@ -277,7 +277,8 @@ mod tests {
     fn who_came_first_stands_first_also_when_he_waits_once_more() {
         let mut queue = WaitQueue::new(limits(9, 100));
         for (who, arrived) in [("second", 20), ("third", 30), ("first", 10)] {
-            let facts = facts(0).arrived(Moment::from_millis(arrived));
+            let mut facts = facts(0);
+            facts.arrived = Moment::from_millis(arrived);
             queue
                 .push(facts, Tried::default(), Moment::from_millis(40), who)
                 .unwrap();

@@ -1,6 +1,7 @@
 //! What does a path mean in Anthropic's API?
 
-use super::task::{Entry, Task};
+use super::Task;
+use super::route::Entry;
 
 pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/v1/messages", Task::Messages),

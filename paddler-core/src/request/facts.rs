@@ -15,7 +15,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens that an image, sound or file counts as: most vision models take between 256 and 1,600 for an image.
 const TOKENS_PER_MEDIA: u64 = 512;
 
-/// Facts of a request, owned: what queue and retry keep.
+/// Facts of a request, owned: what queue and retry keep. Those with no request to read make one from [`Facts`].
 ///
 /// ```
 /// use paddler_core::Moment;
@@ -45,9 +45,9 @@ pub struct RequestFacts {
     pub body_bytes: u64,
     /// Whether the answer is asked for piece by piece.
     pub stream: bool,
-    /// 0 is standard, negative may be shed, positive goes first.
+    /// 0 is standard and negative may be shed; what a higher one is good for, the tree says.
     pub priority: i32,
-    /// Who pays: what queues are fair between.
+    /// Who pays: the API key's owner, if known.
     #[serde(default)]
     pub tenant: Option<Arc<str>>,
     /// What requests with a common past have in common: sent to one upstream, they find their prefix cached there.
@@ -160,8 +160,8 @@ impl RequestFacts {
         })
     }
 
-    /// The facts of a request whose body is none or is not read. Without a body that names a model, an unknown path is
-    /// control.
+    /// The facts of a request without a body, or whose body is not read. Without a body that names a model, an unknown
+    /// path is control.
     pub fn from_route(route: &Route, body_bytes: u64, arrived: Moment, seed: u64) -> Self {
         let class = match route.class {
             RequestClass::Generate(Task::Other) => RequestClass::Control,
@@ -177,99 +177,6 @@ impl RequestFacts {
             replayable: route.replayable,
             ..Self::new()
         }
-    }
-
-    /// Sets how it is treated. The weight follows: at least 1 if it generates, else 0.
-    #[must_use]
-    pub fn class(mut self, class: RequestClass) -> Self {
-        self.class = class;
-        let weight = self.weight;
-        self.weight(weight)
-    }
-
-    /// Sets the model or adapter asked for.
-    #[must_use]
-    pub fn model(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.model = Some(name.into());
-        self
-    }
-
-    /// Sets how much room it takes, in sequences: at least 1 if it generates, else 0.
-    #[must_use]
-    pub fn weight(mut self, sequences: u32) -> Self {
-        let generates = matches!(self.class, RequestClass::Generate(_));
-        self.weight = if generates { sequences.max(1) } else { 0 };
-        self
-    }
-
-    /// Sets the prompt's length, in tokens.
-    #[must_use]
-    pub fn tokens(mut self, tokens: u32) -> Self {
-        self.tokens = tokens;
-        self
-    }
-
-    /// Sets the length of its body.
-    #[must_use]
-    pub fn body_bytes(mut self, bytes: u64) -> Self {
-        self.body_bytes = bytes;
-        self
-    }
-
-    /// Sets whether the answer is asked for piece by piece.
-    #[must_use]
-    pub fn stream(mut self, stream: bool) -> Self {
-        self.stream = stream;
-        self
-    }
-
-    /// Sets the priority: 0 is standard, negative may be shed, positive goes first.
-    #[must_use]
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Sets who pays.
-    #[must_use]
-    pub fn tenant(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.tenant = Some(name.into());
-        self
-    }
-
-    /// Sets what requests with a common past have in common.
-    #[must_use]
-    pub fn session(mut self, key: impl Into<Arc<str>>) -> Self {
-        self.session = Some(key.into());
-        self
-    }
-
-    /// Sets when it came.
-    #[must_use]
-    pub fn arrived(mut self, at: Moment) -> Self {
-        self.arrived = at;
-        self
-    }
-
-    /// Sets when its answer is of no use any more.
-    #[must_use]
-    pub fn deadline(mut self, at: Moment) -> Self {
-        self.deadline = Some(at);
-        self
-    }
-
-    /// Sets what all randomness of its decisions is drawn from.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// Sets whether it may be sent once more when no byte came back.
-    #[must_use]
-    pub fn replayable(mut self, replayable: bool) -> Self {
-        self.replayable = replayable;
-        self
     }
 
     /// The view that a pick reads.

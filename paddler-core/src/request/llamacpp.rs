@@ -1,6 +1,7 @@
 //! What does a path mean to llama.cpp's `llama-server`, beyond OpenAI's API?
 
-use super::task::{Entry, Task};
+use super::Task;
+use super::route::Entry;
 
 pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/completion", Task::Completion),
@@ -41,7 +42,4 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::admin("/cors-proxy"),
     Entry::admin("/tools"),
     Entry::admin("/tools/*"),
-    // The simulated engine's own levers.
-    Entry::admin("/sim"),
-    Entry::admin("/sim/*"),
 ];

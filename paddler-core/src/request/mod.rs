@@ -15,12 +15,14 @@ mod llamacpp;
 mod ollama;
 mod openai;
 pub mod path;
+mod route;
 mod scan;
 mod task;
 mod view;
 mod vllm;
 
 pub use facts::{FactsError, RequestFacts};
+pub use route::{BodyKind, Dialect, RequestClass, Route};
 pub use scan::{AskedModel, ScanError, ScanErrorKind, ScanLimits, Scanned, Scanner};
-pub use task::{BodyKind, Dialect, RequestClass, Route, Task};
+pub use task::Task;
 pub use view::Facts;

@@ -1,6 +1,7 @@
 //! What does a path mean in Ollama's own API?
 
-use super::task::{Entry, Task};
+use super::Task;
+use super::route::Entry;
 
 pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/api/chat", Task::Chat),

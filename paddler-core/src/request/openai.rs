@@ -2,7 +2,8 @@
 //!
 //! Most engines speak it. What they add under the same prefix stands in the tables of their own.
 
-use super::task::{Entry, Task};
+use super::Task;
+use super::route::Entry;
 
 pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/v1/chat/completions", Task::Chat),

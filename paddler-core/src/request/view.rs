@@ -118,7 +118,7 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// Sets the priority: 0 is standard, negative may be shed, positive goes first.
+    /// Sets the priority: 0 is standard and negative may be shed.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;

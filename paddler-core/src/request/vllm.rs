@@ -1,6 +1,7 @@
 //! What does a path mean to vLLM and SGLang, beyond OpenAI's API?
 
-use super::task::{Entry, Task};
+use super::Task;
+use super::route::Entry;
 
 pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/pooling", Task::Pooling),

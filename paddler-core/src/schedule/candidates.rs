@@ -2,8 +2,7 @@
 
 use super::context::PickCx;
 use super::cost::{Cost, order};
-use crate::status::{LANES, bit, set};
-use crate::upstream::UpstreamIndex;
+use crate::upstream::{LANES, UpstreamIndex, bit, set};
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
 #[derive(Debug, Default, Clone)]
@@ -67,16 +66,16 @@ impl CandidateSet<'_> {
 
     /// Those that are left, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = UpstreamIndex> + '_ {
-        self.bits().iter().enumerate().flat_map(|(word, bits)| Bits {
-            base: word as u32 * 64,
-            bits: *bits,
-        })
+        self.bits()
+            .iter()
+            .enumerate()
+            .flat_map(|(word, bits)| Bits::of(word, *bits))
     }
 
     /// Takes one out.
     pub fn remove(&mut self, upstream: UpstreamIndex) {
         if self.contains(upstream) {
-            self.bits_mut()[upstream.get() / 64] &= !(1 << (upstream.get() % 64));
+            self.bits_mut()[upstream.get() / LANES] &= !(1 << (upstream.get() % LANES));
             self.len -= 1;
         }
     }
@@ -91,11 +90,8 @@ impl CandidateSet<'_> {
     pub fn retain(&mut self, mut keep: impl FnMut(UpstreamIndex) -> bool) {
         self.retain_words(|word, bits| {
             let mut kept = 0;
-            for upstream in (Bits {
-                base: word as u32 * 64,
-                bits,
-            }) {
-                kept |= u64::from(keep(upstream)) << (upstream.0 % 64);
+            for upstream in Bits::of(word, bits) {
+                kept |= u64::from(keep(upstream)) << (upstream.get() % LANES);
             }
             kept
         });
@@ -136,11 +132,7 @@ impl CandidateSet<'_> {
         for (word, bits) in self.bits().iter().enumerate() {
             let here = bits.count_ones() as usize;
             if n < here {
-                return Bits {
-                    base: word as u32 * 64,
-                    bits: *bits,
-                }
-                .nth(n);
+                return Bits::of(word, *bits).nth(n);
             }
             n -= here;
         }
@@ -277,7 +269,7 @@ pub(crate) fn mask(bits: u64, keep: impl Fn(usize) -> bool) -> u64 {
     const FEW: u32 = 16;
     if bits.count_ones() < FEW {
         let kept = |kept, upstream: UpstreamIndex| kept | (u64::from(keep(upstream.get())) << upstream.get());
-        return Bits { base: 0, bits }.fold(0, kept);
+        return Bits::of(0, bits).fold(0, kept);
     }
     let mut passes = [0u8; LANES];
     for (lane, passes) in passes.iter_mut().enumerate() {
@@ -296,6 +288,15 @@ pub(crate) fn mask(bits: u64, keep: impl Fn(usize) -> bool) -> u64 {
 struct Bits {
     base: u32,
     bits: u64,
+}
+
+impl Bits {
+    fn of(word: usize, bits: u64) -> Self {
+        Self {
+            base: (word * LANES) as u32,
+            bits,
+        }
+    }
 }
 
 impl Iterator for Bits {

@@ -91,13 +91,13 @@ impl fmt::Debug for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Critical => f.write_str("critical"),
-            Self::PriorityAtLeast(least) => write!(f, "priority >= {least}"),
+            Self::PriorityAtLeast(least) => write!(f, "priority at_least {least}"),
             Self::Adapter => f.write_str("adapter"),
-            Self::Model(name) => write!(f, "model {name:?}"),
-            Self::TokensAtLeast(least) => write!(f, "tokens >= {least}"),
+            Self::Model(name) => write!(f, "model {name}"),
+            Self::TokensAtLeast(least) => write!(f, "tokens at_least {least}"),
             Self::Stream => f.write_str("stream"),
             Self::Session => f.write_str("session"),
-            Self::Task(task) => write!(f, "task {task:?}"),
+            Self::Task(task) => write!(f, "task {task}"),
             Self::All(all) => write!(f, "all {all:?}"),
             Self::Any(any) => write!(f, "any {any:?}"),
             Self::Not(other) => write!(f, "not {other:?}"),

@@ -10,8 +10,8 @@ use super::candidates::mask;
 use super::frozen::Frozen;
 use crate::Moment;
 use crate::request::Facts;
-use crate::status::{LANES, ModelRow, Report, Snapshot, UNKNOWN};
-use crate::upstream::{Reserve, UpstreamIndex, UpstreamSpec};
+use crate::status::{ModelRow, Report, Snapshot, UNKNOWN};
+use crate::upstream::{LANES, Reserve, UpstreamIndex, UpstreamSpec, bit};
 
 /// Whether signals are taken as reported or corrected by what we have sent since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
@@ -22,6 +22,16 @@ pub enum Signals {
     /// With our own open requests counted in.
     #[default]
     Corrected,
+}
+
+impl Signals {
+    /// The word that a config file has for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Corrected => "corrected",
+        }
+    }
 }
 
 /// Which of our own counters a filter or cost looks at.
@@ -111,7 +121,7 @@ impl<'a> PickCx<'a> {
 
     /// How old what it last said is; `None` if it never said anything.
     pub fn age(&self, upstream: UpstreamIndex) -> Option<Duration> {
-        let heard = crate::status::bit(&self.snapshot.columns.heard, upstream.get());
+        let heard = bit(&self.snapshot.columns.heard, upstream.get());
         heard.then(|| {
             self.now.since(Moment::from_nanos(
                 self.snapshot.columns.reported_at[upstream.get()],

@@ -25,6 +25,14 @@ pub trait Cost: fmt::Debug + Send + Sync + 'static {
     fn reads(&self) -> Reads {
         Reads::ALL
     }
+
+    /// As a tree holds it. There is no need to write this: it is here so that what is shared already is not wrapped again.
+    fn into_shared(self) -> Arc<dyn Cost>
+    where
+        Self: Sized,
+    {
+        Arc::new(self)
+    }
 }
 
 /// Orders costs as whole numbers: NaN is worse than any number, and zero is zero whatever its sign.
@@ -84,5 +92,9 @@ impl Cost for Arc<dyn Cost> {
 
     fn reads(&self) -> Reads {
         (**self).reads()
+    }
+
+    fn into_shared(self) -> Arc<dyn Cost> {
+        self
     }
 }

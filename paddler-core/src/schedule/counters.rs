@@ -42,7 +42,7 @@ pub struct NodeCount {
 impl NodeCounters {
     /// Counters for this tree, all at zero.
     pub fn new(tree: &Tree) -> Self {
-        Self((0..tree.len()).map(|_| Counts::default()).collect())
+        Self((0..tree.node_count()).map(|_| Counts::default()).collect())
     }
 
     /// The counts of a node; zeros for one that the tree does not have.

@@ -12,6 +12,12 @@ pub(crate) fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// The next of a row of seeds that threads share.
+#[cfg(feature = "proxy")]
+pub(crate) fn next_seed(row: &std::sync::atomic::AtomicU64) -> u64 {
+    mix(row.fetch_add(Draw::STEP, std::sync::atomic::Ordering::Relaxed))
+}
+
 /// A stream of draws.
 #[derive(Debug, Clone)]
 pub(crate) struct Draw(u64);

@@ -5,7 +5,7 @@ use super::context::PickCx;
 use super::filter::{Filter, FilterError};
 use super::node::NodeId;
 use super::outcome::{Ending, Picks};
-use crate::upstream::UpstreamId;
+use crate::upstream::{UpstreamId, bit};
 
 /// Looks on while a request goes through the tree. It cannot change where it goes.
 ///
@@ -134,7 +134,7 @@ impl Observer for Explanation {
         set: &CandidateSet<'_>,
         error: Option<&FilterError>,
     ) {
-        let was_in = |slot: usize| crate::status::bit(&self.before, slot);
+        let was_in = |place: usize| bit(&self.before, place);
         let gone = cx
             .snapshot
             .iter()

@@ -72,6 +72,14 @@ pub trait Filter: fmt::Debug + Send + Sync + 'static {
     fn reads(&self) -> Reads {
         Reads::ALL
     }
+
+    /// As a tree holds it. There is no need to write this: it is here so that what is shared already is not wrapped again.
+    fn into_shared(self) -> Arc<dyn Filter>
+    where
+        Self: Sized,
+    {
+        Arc::new(self)
+    }
 }
 
 /// A filter made of a closure. See [`filter_fn`].
@@ -130,5 +138,9 @@ impl Filter for Arc<dyn Filter> {
 
     fn reads(&self) -> Reads {
         (**self).reads()
+    }
+
+    fn into_shared(self) -> Arc<dyn Filter> {
+        self
     }
 }

@@ -6,11 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::context::Reads;
-use crate::status::{ModelRow, Snapshot, bit, set};
-use crate::upstream::CHUNK;
+use crate::status::{ModelRow, Snapshot};
+use crate::upstream::{CELLS, LANES, Reserve, bit, set};
 
 /// The frozen columns, in the order of places. What the tree does not look at is empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
 pub(crate) struct Frozen {
     pub(crate) reserve: Vec<u64>,
     pub(crate) requests: Vec<u32>,
@@ -23,10 +24,61 @@ pub(crate) struct Frozen {
     pub(crate) own_adapters: Vec<u8>,
 }
 
+/// The columns as a record has them: what is packed to be scanned, in columns of its own.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    weight: Vec<u32>,
+    /// `None` is no limit.
+    limit: Vec<Option<u32>>,
+    requests: Vec<u32>,
+    prefill: Vec<u64>,
+    barred: Vec<u64>,
+    own_active: Vec<u64>,
+    own_adapters: Vec<u8>,
+}
+
+impl From<Frozen> for Written {
+    fn from(frozen: Frozen) -> Self {
+        let words = || frozen.reserve.iter().map(|word| Reserve(*word));
+        let limit = |word: Reserve| Some(word.limit()).filter(|limit| *limit != Reserve::UNLIMITED);
+        Self {
+            weight: words().map(Reserve::weight).collect(),
+            limit: words().map(limit).collect(),
+            requests: frozen.requests,
+            prefill: frozen.prefill,
+            barred: frozen.barred,
+            own_active: frozen.own_active,
+            own_adapters: frozen.own_adapters,
+        }
+    }
+}
+
+impl TryFrom<Written> for Frozen {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        if written.weight.len() != written.limit.len() {
+            return Err("the columns `weight` and `limit` are not of one length");
+        }
+        let pack = |(weight, limit): (&u32, &Option<u32>)| {
+            // A walk does not ask whose place it is.
+            Reserve::new(0, limit.unwrap_or(Reserve::UNLIMITED), *weight).0
+        };
+        Ok(Self {
+            reserve: written.weight.iter().zip(&written.limit).map(pack).collect(),
+            requests: written.requests,
+            prefill: written.prefill,
+            barred: written.barred,
+            own_active: written.own_active,
+            own_adapters: written.own_adapters,
+        })
+    }
+}
+
 impl Frozen {
     pub(crate) fn read(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, reads: Reads) {
         let ledger = &snapshot.ledger;
-        let words = snapshot.entries.len().div_ceil(CHUNK);
+        let words = snapshot.entries.len().div_ceil(LANES);
         let read = |what| if reads.contains(what) { words } else { 0 };
         self.barred.clear();
         self.barred.extend((0..words).map(|word| ledger.barred(word)));
@@ -46,23 +98,23 @@ impl Frozen {
         self.own_active.clear();
         self.own_active.resize(words, 0);
         self.own_adapters.clear();
-        self.own_adapters.resize(words * CHUNK, 0);
+        self.own_adapters.resize(words * LANES, 0);
         let asked = model.map(|row| row.id);
         for chunk in 0..words {
-            snapshot.ledger.open_adapters(chunk, |slot, adapters| {
+            snapshot.ledger.open_adapters(chunk, |place, adapters| {
                 // A name can stand in two cells, so look for it among those that were seen before.
-                let mut seen = [None; 16];
+                let mut seen = [None; CELLS];
                 let mut unreported = 0;
                 adapters.for_each_open(|name| {
                     if Some(name) == asked {
-                        set(&mut self.own_active, slot);
+                        set(&mut self.own_active, place);
                     }
-                    if !seen.contains(&Some(name)) && !snapshot.names.reports_active(slot, name) {
+                    if !seen.contains(&Some(name)) && !snapshot.names.reports_active(place, name) {
                         seen[unreported % seen.len()] = Some(name);
                         unreported += 1;
                     }
                 });
-                self.own_adapters[slot] = u8::try_from(unreported).unwrap_or(u8::MAX);
+                self.own_adapters[place] = u8::try_from(unreported).unwrap_or(u8::MAX);
             });
         }
     }
@@ -71,15 +123,15 @@ impl Frozen {
         self.barred.get(word).copied().unwrap_or(0)
     }
 
-    pub(crate) fn has_own_active(&self, slot: usize) -> bool {
-        bit(&self.own_active, slot)
+    pub(crate) fn has_own_active(&self, place: usize) -> bool {
+        bit(&self.own_active, place)
     }
 }
 
 /// Has a column filled, chunk by chunk.
 fn column<T: Clone + Default>(column: &mut Vec<T>, chunks: usize, fill: impl Fn(usize, &mut [T])) {
-    column.resize(chunks * CHUNK, T::default());
-    for (chunk, to) in column.chunks_exact_mut(CHUNK).enumerate() {
+    column.resize(chunks * LANES, T::default());
+    for (chunk, to) in column.chunks_exact_mut(LANES).enumerate() {
         fill(chunk, to);
     }
 }

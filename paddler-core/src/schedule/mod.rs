@@ -29,13 +29,13 @@ pub use condition::Condition;
 pub use context::{PickCx, Reads, Signals};
 pub use cost::{Cost, CostFn, cost_fn};
 pub use counters::{NodeCount, NodeCounters};
-#[cfg(feature = "proxy")]
-pub(crate) use draw::mix;
 pub(crate) use draw::stable_hash;
+#[cfg(feature = "proxy")]
+pub(crate) use draw::{mix, next_seed};
 pub use explain::{Explanation, Observer, Step};
 pub use filter::{Filter, FilterError, FilterFn, Lack, filter_fn};
 pub use node::{Alternative, Gate, Key, Node, NodeId};
 pub use outcome::{Class, Ending, Outcome, Picks, Reason};
 pub use pick::{Ask, Scratch};
-pub use record::Record;
+pub use record::{Record, RecordVersion};
 pub use tree::{Tree, TreeFault, TreeFaults};

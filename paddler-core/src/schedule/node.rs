@@ -120,6 +120,22 @@ pub enum Key {
     Model,
 }
 
+impl Key {
+    /// The word that a config file has for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Tenant => "tenant",
+            Self::Model => "model",
+        }
+    }
+}
+
+/// These, with commas between.
+pub(crate) fn words(all: impl Iterator<Item = impl ToString>) -> String {
+    all.map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
+}
+
 impl From<Kind> for Node {
     fn from(kind: Kind) -> Self {
         Self { id: NodeId(0), kind }
@@ -135,7 +151,7 @@ impl Node {
     /// Narrows; when nobody is left, the alternative ends with the class that is natural to the filter.
     pub fn require(filter: impl Filter) -> Self {
         Kind::Require {
-            filter: Arc::new(filter),
+            filter: filter.into_shared(),
             otherwise: None,
         }
         .into()
@@ -144,7 +160,7 @@ impl Node {
     /// Narrows; when nobody is left, the alternative ends with this class.
     pub fn require_or(filter: impl Filter, otherwise: Class) -> Self {
         Kind::Require {
-            filter: Arc::new(filter),
+            filter: filter.into_shared(),
             otherwise: Some(otherwise),
         }
         .into()
@@ -153,7 +169,7 @@ impl Node {
     /// Narrows; when nobody would be left, goes on with the set as it was.
     pub fn prefer(filter: impl Filter) -> Self {
         Kind::Prefer {
-            filter: Arc::new(filter),
+            filter: filter.into_shared(),
         }
         .into()
     }
@@ -161,7 +177,7 @@ impl Node {
     /// When the filter leaves somebody, `then` with those, and its end is final. Else `otherwise`, with the set as it was.
     pub fn branch(when: impl Filter, then: Node, otherwise: Node) -> Self {
         Kind::Branch {
-            when: Arc::new(when),
+            when: when.into_shared(),
             then: then.into(),
             otherwise: otherwise.into(),
         }
@@ -224,12 +240,12 @@ impl Node {
 
     /// The lowest cost; ties at random.
     pub fn least(cost: impl Cost) -> Self {
-        Kind::Least(Arc::new(cost)).into()
+        Kind::Least(cost.into_shared()).into()
     }
 
     /// The lower cost of two that are drawn at random (power of two choices).
     pub fn two_choices(cost: impl Cost) -> Self {
-        Kind::TwoChoices(Arc::new(cost)).into()
+        Kind::TwoChoices(cost.into_shared()).into()
     }
 
     /// Any, each as likely.
@@ -286,25 +302,28 @@ impl Node {
             Kind::Require {
                 filter,
                 otherwise: Some(class),
-            } => format!("require {filter:?} else {class:?}"),
+            } => format!("require {filter:?} else {class}"),
             Kind::Prefer { filter } => format!("prefer {filter:?}"),
             Kind::Branch { when, .. } => format!("branch {when:?}"),
             Kind::Gate { gate, .. } => format!("gate {gate:?}"),
             Kind::When { when, .. } => format!("when {when:?}"),
             Kind::FirstOf(alternatives) => {
-                let patience: Vec<_> = alternatives.iter().map(|one| one.patience).collect();
-                format!("first_of {patience:?}")
+                let patience = |one: &Alternative| {
+                    one.patience
+                        .map_or_else(|| "wait".into(), |patience| format!("patience {patience:?}"))
+                };
+                format!("first_of [{}]", words(alternatives.iter().map(patience)))
             }
             Kind::Split { parts, .. } => {
                 let weights: Vec<_> = parts.iter().map(|(weight, _)| weight).collect();
                 format!("split {weights:?}")
             }
-            Kind::ByModel { models, .. } => format!("by_model {:?}", models.keys()),
-            Kind::Reject { class, reason } => format!("reject {class:?} {reason}"),
+            Kind::ByModel { models, .. } => format!("by_model [{}]", words(models.keys())),
+            Kind::Reject { class, reason } => format!("reject {class} {reason}"),
             Kind::Least(cost) => format!("least {cost:?}"),
             Kind::TwoChoices(cost) => format!("two_choices {cost:?}"),
             Kind::Random => "random".into(),
-            Kind::Rendezvous(key) => format!("rendezvous {key:?}"),
+            Kind::Rendezvous(key) => format!("rendezvous {}", key.as_str()),
         }
     }
 }

@@ -22,6 +22,23 @@ pub enum Class {
     Shed,
 }
 
+impl Class {
+    /// The word that a config file has for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Later => "later",
+            Self::Shed => "shed",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// Why nobody was left. A stable word for answers, records and metrics.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,7 +199,7 @@ pub enum Outcome {
     Picked(Picks),
     /// Nobody now; asking again later can help.
     Wait(Ending),
-    /// Nobody, and waiting is not to help.
+    /// Nobody, and waiting will not help.
     Refuse(Ending),
 }
 

@@ -12,7 +12,8 @@ use crate::request::Facts;
 use crate::status::{ModelRow, Snapshot};
 use crate::upstream::{Lease, Take, UpstreamId, UpstreamIndex};
 
-/// How often a lost race for the last place is tried again elsewhere before the request waits.
+/// How often a lost race for the last place is tried again elsewhere before the request waits. Who has lost so many in
+/// the microseconds of a walk meets a pool that is all but full, and is better off when something ends.
 const RACES: usize = 8;
 
 /// One question: who should get this request?

@@ -12,10 +12,43 @@ use crate::request::RequestFacts;
 use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
 
+/// The version of the form that records of decisions and of snapshots are written in: 1, and nothing else. It is written
+/// with each of them, and a record of another version is not read but refused, with an error that says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct RecordVersion;
+
+impl RecordVersion {
+    /// The number.
+    pub const NUMBER: u32 = 1;
+}
+
+impl From<RecordVersion> for u32 {
+    fn from(_: RecordVersion) -> Self {
+        RecordVersion::NUMBER
+    }
+}
+
+impl TryFrom<u32> for RecordVersion {
+    type Error = String;
+
+    fn try_from(version: u32) -> Result<Self, Self::Error> {
+        if version == Self::NUMBER {
+            return Ok(Self);
+        }
+        let known = Self::NUMBER;
+        Err(format!(
+            "the record is of version {version}, and only version {known} can be read"
+        ))
+    }
+}
+
 /// One decision with all that went into it. Together with the snapshot that it names, it replays exactly.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
+    /// The version of the form that it is written in. Another one cannot be read.
+    pub version: RecordVersion,
     /// Which snapshot it was made on.
     pub generation: u64,
     /// When.
@@ -49,6 +82,7 @@ impl Snapshot {
     ) -> (Outcome, Record) {
         let outcome = self.pick_without(&[], Reads::ALL, ask, scratch, observer);
         let record = Record {
+            version: RecordVersion,
             generation: self.generation(),
             now: ask.now,
             seed: ask.seed,

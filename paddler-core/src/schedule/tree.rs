@@ -88,13 +88,8 @@ impl Tree {
     }
 
     /// How many nodes there are.
-    pub fn len(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         self.titles.len()
-    }
-
-    /// Never: a tree has at least one node.
-    pub fn is_empty(&self) -> bool {
-        self.titles.is_empty()
     }
 
     /// What a node does, in a line.
@@ -107,10 +102,13 @@ impl Tree {
     }
 }
 
-/// Two trees are the same when they do the same at each place.
-impl PartialEq for Tree {
-    fn eq(&self, other: &Self) -> bool {
-        self.signals == other.signals && format!("{:?}", self.root) == format!("{:?}", other.root)
+/// The signals, then the nodes in the words of a config file, one a line, indented.
+///
+/// Trees that are written alike read alike. The reverse need not be so: of a closure only its name is said.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "signals {}", self.signals.as_str())?;
+        write!(f, "{:?}", self.root)
     }
 }
 

@@ -18,7 +18,10 @@ use super::node::Node;
 use super::outcome::Class;
 use super::tree::Tree;
 
-/// A report older than this is not gone by, in the built-in trees: ten polls at the default interval.
+/// A report older than this is not gone by, in [`balancer`] and [`gateway`]: ten polls at the default interval.
+///
+/// Where polls are rarer, it has to be longer ([`balancer_with`], [`gateway_with`]): else it leaves whoever was polled
+/// last, and requests wait while the others are idle.
 pub const FRESH_FOR: Duration = Duration::from_secs(10);
 
 /// Above this usage an engine begins to preempt what it runs: a new request would cost the running ones.
@@ -107,10 +110,15 @@ pub fn seed_with(thresholds: SeedThresholds) -> Tree {
 /// leases count at once, so that two requests in a millisecond do not get one slot. When every slot is busy the request
 /// waits here, where it can still go to whichever machine is free first, rather than in one machine's own queue.
 pub fn balancer() -> Tree {
+    balancer_with(FRESH_FOR)
+}
+
+/// [`balancer`], with reports that are gone by for so long.
+pub fn balancer_with(fresh_for: Duration) -> Tree {
     let root = Node::list([
         Node::require(healthy()),
         Node::prefer(heard()),
-        Node::prefer(fresh(FRESH_FOR)),
+        Node::prefer(fresh(fresh_for)),
         Node::require(slot()),
         Node::least(in_flight_share()),
     ]);
@@ -125,11 +133,16 @@ pub fn balancer() -> Tree {
 /// requests in flight: in simulation it does as well as any rule that was tried, whatever the poll interval, since it
 /// goes by our own count, which is exact when reports are stale.
 pub fn gateway() -> Tree {
+    gateway_with(FRESH_FOR)
+}
+
+/// [`gateway`], with reports that are gone by for so long.
+pub fn gateway_with(fresh_for: Duration) -> Tree {
     let root = Node::list([
         Node::require(model()),
         Node::require(healthy()),
         Node::prefer(heard()),
-        Node::prefer(fresh(FRESH_FOR)),
+        Node::prefer(fresh(fresh_for)),
         Node::require(slot()),
         Node::require(kv_cache(Bound::Below(KV_FULL)).unknown(Unknown::Pass)),
         Node::when(

@@ -32,15 +32,16 @@ pub(crate) struct Walk<'w, 'a, O> {
 
 impl<O: Observer> Walk<'_, '_, O> {
     pub(crate) fn run(&mut self, root: &Node, set: &mut CandidateSet<'_>) -> Outcome {
-        match self.node(root, set) {
-            Flow::Picked(picks) => Outcome::Picked(picks),
-            Flow::Ended(ending) | Flow::Rejected(ending) => {
-                self.observer.ended(self.cx, &ending);
-                ending.into()
+        let ending = match self.node(root, set) {
+            Flow::Picked(picks) => return Outcome::Picked(picks),
+            Flow::Ended(ending) | Flow::Rejected(ending) => ending,
+            Flow::Next => {
+                debug_assert!(false, "a checked tree decides");
+                Ending::new(Class::Never, Reason::Filtered, root.id)
             }
-            // A checked tree always decides.
-            Flow::Next => Ending::new(Class::Never, Reason::Filtered, root.id).into(),
-        }
+        };
+        self.observer.ended(self.cx, &ending);
+        ending.into()
     }
 
     fn node(&mut self, node: &Node, set: &mut CandidateSet<'_>) -> Flow {
@@ -48,13 +49,7 @@ impl<O: Observer> Walk<'_, '_, O> {
         match &node.kind {
             Kind::List(nodes) => self.list(nodes, set),
             Kind::Require { filter, otherwise } => self.require(node, filter, *otherwise, set),
-            Kind::Prefer { filter } => {
-                set.fork(
-                    |copy| self.narrow(node, filter, copy).is_ok() && !copy.is_empty(),
-                    |some| *some,
-                );
-                Flow::Next
-            }
+            Kind::Prefer { filter } => self.prefer(node, filter, set),
             Kind::Branch {
                 when,
                 then,
@@ -81,16 +76,7 @@ impl<O: Observer> Walk<'_, '_, O> {
                 self.node(way, set)
             }
             Kind::FirstOf(alternatives) => self.first_of(alternatives, node, set),
-            Kind::Split { total, parts } => {
-                // Drawn from the request's own seed, not the pick's: a retry stays in its part.
-                let draw = Draw::new(self.cx.facts.seed, node.id)
-                    .below(usize::try_from(*total).unwrap_or(usize::MAX));
-                match part(parts, draw as u64) {
-                    Some(part) => self.node(part, set),
-                    // A checked tree has some weight.
-                    None => Flow::Ended(Ending::new(Class::Never, Reason::Filtered, node.id)),
-                }
-            }
+            Kind::Split { total, parts } => self.split(*total, parts, node, set),
             Kind::ByModel { models, otherwise } => {
                 let named = self.cx.facts.model.and_then(|name| models.get(name));
                 self.node(named.unwrap_or(otherwise), set)
@@ -141,6 +127,24 @@ impl<O: Observer> Walk<'_, '_, O> {
                 Flow::Ended(Ending::new(otherwise.unwrap_or(lack.class), lack.reason, node.id))
             }
             Ok(()) => Flow::Next,
+        }
+    }
+
+    fn prefer(&mut self, node: &Node, filter: &dyn Filter, set: &mut CandidateSet<'_>) -> Flow {
+        set.fork(
+            |copy| self.narrow(node, filter, copy).is_ok() && !copy.is_empty(),
+            |some| *some,
+        );
+        Flow::Next
+    }
+
+    fn split(&mut self, total: u64, parts: &[(u32, Node)], node: &Node, set: &mut CandidateSet<'_>) -> Flow {
+        // Drawn from the request's own seed, not the pick's: a retry stays in its part.
+        let draw = Draw::new(self.cx.facts.seed, node.id).below(usize::try_from(total).unwrap_or(usize::MAX));
+        match part(parts, draw as u64) {
+            Some(part) => self.node(part, set),
+            // A checked tree has some weight.
+            None => Flow::Ended(Ending::new(Class::Never, Reason::Filtered, node.id)),
         }
     }
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 use serde_json::error::Category;
 
 /// What stands in a report when the upstream wants a key that it was not given.
-const WANTS_A_KEY: &str = "unauthorised: the upstream wants a key";
+const WANTS_A_KEY: &str = "unauthorised: the upstream wants a key; name its file in `api_key_file`, or \
+                           `--upstream-api-key-file`";
 
 /// The longest text taken over from an answer, in characters.
 const MAX_TEXT: usize = 120;

@@ -7,10 +7,9 @@
 //! `/slots` is on unless the server was started with `--no-slots`; `/metrics` is off unless it was started with
 //! `--metrics`. With a key set, all but `/health` want it.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 
+use super::Endpoint;
 use super::answer::{is_loading, json, refusal};
 use super::gauge::{Gauge, Page};
 use super::model_list;
@@ -35,7 +34,7 @@ pub fn read_health(status: u16, body: &[u8], report: &mut Report) {
         200 => report.health = Some(Health::Ready),
         _ if is_loading(status, body) => report.health = Some(Health::Loading),
         500.. => report.health = Some(Health::Failing),
-        _ => report.degrade(Signal::Health, "/health", refusal(status, body)),
+        _ => report.degrade(Signal::Health, Endpoint::Health.path(), refusal(status, body)),
     }
 }
 
@@ -52,7 +51,8 @@ pub fn read_health(status: u16, body: &[u8], report: &mut Report) {
 /// assert_eq!(report.degraded[0].found, "501: not supported, start it with --slots");
 /// ```
 pub fn read_slots(status: u16, body: &[u8], report: &mut Report) {
-    if !accepted(status, body, "--slots", &[(Signal::Slots, "/slots")], report) {
+    let expected = Endpoint::Slots.path();
+    if !accepted(status, body, "--slots", &[(Signal::Slots, expected)], report) {
         return;
     }
     match count_slots(body) {
@@ -60,7 +60,7 @@ pub fn read_slots(status: u16, body: &[u8], report: &mut Report) {
             report.slots_total = Some(total);
             report.slots_busy = Some(busy);
         }
-        Err(found) => report.degrade(Signal::Slots, "/slots", found),
+        Err(found) => report.degrade(Signal::Slots, expected, found),
     }
 }
 
@@ -130,13 +130,13 @@ pub fn read_props(status: u16, body: &[u8], report: &mut Report) {
 ///
 /// A server with one model answers for any name that it is asked for; the list says which model that would be.
 pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
-    const EXPECTED: &str = "/v1/models";
-    if !accepted(status, body, "", &[(Signal::Models, EXPECTED)], report) {
+    let expected = Endpoint::Models.path();
+    if !accepted(status, body, "", &[(Signal::Models, expected)], report) {
         return;
     }
     match model_list::read_either(body) {
         Ok(models) => report.models = Some(Models::Listed(models)),
-        Err(found) => report.degrade(Signal::Models, EXPECTED, found),
+        Err(found) => report.degrade(Signal::Models, expected, found),
     }
 }
 
@@ -172,39 +172,36 @@ pub fn read_metrics(status: u16, body: &[u8], report: &mut Report) {
     report.kv_cache_usage = kv_cache.share(&page, report).or(report.kv_cache_usage);
 }
 
-/// Reads `GET /lora-adapters`: the names of the adapters that were loaded at the start, each the file name without
-/// its ending, in the order of their ids.
+/// Reads `GET /lora-adapters` into [`Report::loaded_adapters`]: the names of the adapters that were loaded at the start,
+/// each the file name without its ending, in the order of their ids.
 ///
-/// They are not put into the report: requests choose adapters here by id in a field of their own, not by model name,
-/// and the server runs all of them at once. An answer that cannot be read gives no names and is degraded.
+/// They are not [`Report::adapters`]: requests choose adapters here by id in a field of their own, not by model name,
+/// and the server runs all of them at once.
 ///
 /// ```
 /// use paddler_core::source::llamacpp::read_lora_adapters;
 /// use paddler_core::status::Report;
 ///
-/// let body = br#"[{"id":0,"path":"/models/sql.v2.gguf","scale":1.0}]"#;
-/// let names = read_lora_adapters(200, body, &mut Report::new());
-/// assert_eq!(&*names[0], "sql.v2");
+/// let mut report = Report::new();
+/// read_lora_adapters(200, br#"[{"id":0,"path":"/models/sql.v2.gguf","scale":1.0}]"#, &mut report);
+/// assert_eq!(report.loaded_adapters, Some(vec!["sql.v2".into()]));
 /// ```
-pub fn read_lora_adapters(status: u16, body: &[u8], report: &mut Report) -> Vec<Arc<str>> {
+pub fn read_lora_adapters(status: u16, body: &[u8], report: &mut Report) {
     #[derive(Deserialize)]
     struct Loaded {
         path: String,
     }
 
-    const EXPECTED: &str = "/lora-adapters";
-    if !accepted(status, body, "", &[(Signal::Adapters, EXPECTED)], report) {
-        return Vec::new();
+    let expected = Endpoint::LoraAdapters.path();
+    if !accepted(status, body, "", &[(Signal::Adapters, expected)], report) {
+        return;
     }
     match json::<Vec<Loaded>>(body) {
-        Ok(loaded) => loaded
-            .iter()
-            .map(|adapter| file_stem(&adapter.path).into())
-            .collect(),
-        Err(found) => {
-            report.degrade(Signal::Adapters, EXPECTED, found);
-            Vec::new()
+        Ok(loaded) => {
+            let names = loaded.iter().map(|adapter| file_stem(&adapter.path).into());
+            report.loaded_adapters = Some(names.collect());
         }
+        Err(found) => report.degrade(Signal::Adapters, expected, found),
     }
 }
 

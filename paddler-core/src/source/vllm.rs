@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::{refusal, short};
 use super::gauge::{Gauge, Page};
-use super::model_list;
 use super::prometheus::{Sample, Selector};
+use super::{Endpoint, model_list};
 use crate::status::{Adapters, Health, Report, Signal};
 use crate::upstream::Models;
 
@@ -34,6 +34,9 @@ use crate::upstream::Models;
 ///
 /// Each signal has names in the order of preference: the first that the page has is read. A signal without names is
 /// not looked for, and then its absence is not degraded.
+///
+/// Put into the extensions of an [`UpstreamSpec`](crate::upstream::UpstreamSpec), they are what polls of that upstream
+/// look for; without them it is the default.
 ///
 /// ```
 /// use paddler_core::source::prometheus::Selector;
@@ -95,7 +98,7 @@ pub fn read_health(status: u16, body: &[u8], report: &mut Report) {
     match status {
         200 => report.health = Some(Health::Ready),
         500.. => report.health = Some(Health::Failing),
-        _ => report.degrade(Signal::Health, "/health", refusal(status, body)),
+        _ => report.degrade(Signal::Health, Endpoint::Health.path(), refusal(status, body)),
     }
 }
 
@@ -109,7 +112,7 @@ pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
     };
     match models {
         Ok(models) => report.models = Some(Models::Listed(models)),
-        Err(found) => report.degrade(Signal::Models, "/v1/models", found),
+        Err(found) => report.degrade(Signal::Models, Endpoint::Models.path(), found),
     }
 }
 

@@ -4,11 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::columns::Columns;
 use super::event::StatusEvent;
-use super::names::{NameIds, Names};
+use super::names::NameIds;
 use super::snapshot::{Entry, Snapshot};
-use super::{Degraded, Failure, FailureKind, Published, Report};
+use super::{Degraded, Failure, FailureKind, Health, Published, Report};
 use crate::Moment;
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
@@ -41,12 +40,16 @@ pub enum Applied {
     Joined(UpstreamId),
     /// A known upstream has another spec.
     Changed(UpstreamId),
+    /// A known upstream has the spec that it had: nothing has changed.
+    Unchanged(UpstreamId),
     /// It has left.
     Left(UpstreamId),
     /// A report came in.
     Reported {
         /// Who.
         id: UpstreamId,
+        /// How it says it is.
+        health: Option<Health>,
         /// Signals that are missing now and were not in the report before: worth saying once.
         degraded: Vec<Degraded>,
     },
@@ -56,10 +59,28 @@ pub enum Applied {
         id: UpstreamId,
         /// How often in a row.
         failures: u32,
+        /// Why this time.
+        failure: Failure,
     },
-    /// The event was about an upstream that is not known (any more), a report was overtaken by a later one, or the board
-    /// is full. Nothing has changed.
-    Ignored(UpstreamId),
+    /// The event was about an upstream that is not known (any more): nothing has changed.
+    Unknown(UpstreamId),
+    /// A report was overtaken by a later one, or by a new upstream under the same id: nothing has changed.
+    Overtaken(UpstreamId),
+    /// No place is left for another upstream: nothing has changed.
+    Full(UpstreamId),
+}
+
+impl Applied {
+    fn has_changed_anything(&self) -> bool {
+        match self {
+            Self::Joined(_)
+            | Self::Changed(_)
+            | Self::Left(_)
+            | Self::Reported { .. }
+            | Self::Failed { .. } => true,
+            Self::Unchanged(_) | Self::Unknown(_) | Self::Overtaken(_) | Self::Full(_) => false,
+        }
+    }
 }
 
 /// The one writer of statuses. Pure: events and time come in, snapshots go out.
@@ -115,17 +136,9 @@ impl StatusBoard {
     pub fn with_options(tree: Tree, options: BoardOptions) -> Self {
         let ledger = Arc::new(Ledger::new(options.settle));
         let tree = Arc::new(tree);
-        let first = Snapshot {
-            generation: 0,
-            published: Moment::ZERO,
-            ledger: ledger.clone(),
-            tree: tree.clone(),
-            entries: Vec::new(),
-            by_id: HashMap::new(),
-            columns: Columns::default(),
-            names: Names::default(),
-            models_complete: false,
-        };
+        let mut names = NameIds::default();
+        let in_force = (ledger.clone(), tree.clone());
+        let first = Snapshot::of(0, Moment::ZERO, in_force, Vec::new(), HashMap::new(), &mut names);
         Self {
             options,
             ledger,
@@ -134,7 +147,7 @@ impl StatusBoard {
             by_id: HashMap::new(),
             leaving: Vec::new(),
             free: BTreeSet::new(),
-            names: NameIds::default(),
+            names,
             published: Published::new(first),
             generation: 0,
             last_publish: Moment::ZERO,
@@ -177,43 +190,55 @@ impl StatusBoard {
             StatusEvent::Report { id, report, sample } => self.report(id, report, sample, now),
             StatusEvent::Failed { id, failure } => self.failed(id, failure),
         };
-        self.dirty |= !matches!(applied, Applied::Ignored(_));
+        self.dirty |= applied.has_changed_anything();
         applied
     }
 
     fn upsert(&mut self, spec: UpstreamSpec) -> Applied {
         let id = spec.id.clone();
         let ledger = self.ledger.clone();
+        if self
+            .by_id
+            .get(&id)
+            .is_some_and(|index| self.has_spec(*index, &spec))
+        {
+            return Applied::Unchanged(id);
+        }
         if let Some((index, entry)) = self.entry_mut(&id) {
             entry.generation += 1;
             entry.spec = Arc::new(spec);
             ledger.set_limit(index.0, entry.own_limit());
             return Applied::Changed(id);
         }
-        let Some(slot) = self.place() else {
+        let Some(place) = self.place() else {
             tracing::error!(upstream = %id, capacity = Ledger::CAPACITY, "no place is left for another upstream");
-            return Applied::Ignored(id);
+            return Applied::Full(id);
         };
         let mut entry = Entry::new(spec);
-        entry.tenant = self.ledger.open(slot, entry.own_limit());
-        self.entries[slot as usize] = Some(Arc::new(entry));
-        self.by_id.insert(id.clone(), UpstreamIndex(slot));
+        entry.tenant = self.ledger.open(place, entry.own_limit());
+        self.entries[place as usize] = Some(Arc::new(entry));
+        self.by_id.insert(id.clone(), UpstreamIndex(place));
         Applied::Joined(id)
+    }
+
+    fn has_spec(&self, index: UpstreamIndex, spec: &UpstreamSpec) -> bool {
+        let entry = self.entries[index.get()].as_ref();
+        entry.is_some_and(|entry| entry.spec.same_as(spec))
     }
 
     /// A place on which nothing is open, the lowest first so that columns stay dense.
     fn place(&mut self) -> Option<u32> {
         let ledger = &self.ledger;
         let free = &mut self.free;
-        self.leaving.retain(|slot| {
-            let quiet = ledger.is_quiet(*slot);
+        self.leaving.retain(|place| {
+            let quiet = ledger.is_quiet(*place);
             if quiet {
-                free.insert(*slot);
+                free.insert(*place);
             }
             !quiet
         });
-        if let Some(slot) = free.pop_first() {
-            return Some(slot);
+        if let Some(place) = free.pop_first() {
+            return Some(place);
         }
         if self.entries.len() >= Ledger::CAPACITY {
             return None;
@@ -224,7 +249,7 @@ impl StatusBoard {
 
     fn remove(&mut self, id: UpstreamId) -> Applied {
         let Some(index) = self.by_id.remove(&id) else {
-            return Applied::Ignored(id);
+            return Applied::Unknown(id);
         };
         self.entries[index.get()] = None;
         self.ledger.close(index.0);
@@ -235,12 +260,11 @@ impl StatusBoard {
     fn report(&mut self, id: UpstreamId, report: Report, asked: Option<SampleToken>, now: Moment) -> Applied {
         let ledger = self.ledger.clone();
         let Some((index, entry)) = self.entry_mut(&id) else {
-            return Applied::Ignored(id);
+            return Applied::Unknown(id);
         };
         let place = (index.0, entry.tenant);
-        if asked.is_some_and(|token| (token.slot, token.tenant) != place || token.sequence < entry.sample) {
-            // Asked before the upstream left and came back, or overtaken by a later answer.
-            return Applied::Ignored(id);
+        if asked.is_some_and(|token| (token.place, token.tenant) != place || token.sequence < entry.sample) {
+            return Applied::Overtaken(id);
         }
         let token = asked.unwrap_or_else(|| ledger.sample(index.0, entry.tenant, now));
         let reported = reported_weight(&report);
@@ -250,6 +274,7 @@ impl StatusBoard {
         entry.failures = 0;
         entry.refused = 0;
         entry.last_failure = None;
+        let health = report.health;
         let degraded = newly_degraded(entry.report(), &report);
         entry.report = Some(Arc::new(report));
         ledger.set_limit(index.0, entry.own_limit());
@@ -257,21 +282,24 @@ impl StatusBoard {
         if let (Some(token), Some(reported)) = (asked, reported) {
             ledger.settle(token, reported);
         }
-        Applied::Reported { id, degraded }
+        Applied::Reported { id, health, degraded }
     }
 
     fn failed(&mut self, id: UpstreamId, failure: Failure) -> Applied {
         let Some((_, entry)) = self.entry_mut(&id) else {
-            return Applied::Ignored(id);
+            return Applied::Unknown(id);
         };
         entry.failures = entry.failures.saturating_add(1);
         entry.refused = match failure.kind {
             FailureKind::Unreachable => entry.refused.saturating_add(1),
             FailureKind::Timeout | FailureKind::Unreadable => 0,
         };
-        entry.last_failure = Some(failure);
-        let failures = entry.failures;
-        Applied::Failed { id, failures }
+        entry.last_failure = Some(failure.clone());
+        Applied::Failed {
+            id,
+            failures: entry.failures,
+            failure,
+        }
     }
 
     fn entry_mut(&mut self, id: &UpstreamId) -> Option<(UpstreamIndex, &mut Entry)> {
@@ -298,23 +326,14 @@ impl StatusBoard {
         self.generation += 1;
         self.last_publish = now;
         self.dirty = false;
-        let names = Names::gather(&self.entries, &mut self.names);
-        let snapshot = Arc::new(Snapshot {
-            generation: self.generation,
-            published: now,
-            ledger: self.ledger.clone(),
-            tree: self.tree.clone(),
-            entries: self.entries.clone(),
-            by_id: self.by_id.clone(),
-            columns: Columns::new(&self.entries),
-            models_complete: !self.by_id.is_empty()
-                && self
-                    .entries
-                    .iter()
-                    .flatten()
-                    .all(|entry| entry.models().is_some()),
-            names,
-        });
+        let snapshot = Arc::new(Snapshot::of(
+            self.generation,
+            now,
+            (self.ledger.clone(), self.tree.clone()),
+            self.entries.clone(),
+            self.by_id.clone(),
+            &mut self.names,
+        ));
         self.published.store(snapshot.clone());
         // Who waits may now find a place.
         self.ledger.notify();

@@ -3,17 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::names::{active_adapters, set};
+use super::names::active_adapters;
 use super::report::Health;
 use super::snapshot::Entry;
 use crate::schedule::stable_hash;
-use crate::upstream::Models;
+use crate::upstream::{LANES, Models, set};
 
 /// A count that is not known.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
-
-/// Places in a word of a candidate set. Columns are padded to whole words.
-pub(crate) const LANES: usize = 64;
 
 /// Every signal of every upstream, as a pick reads it. Places without an upstream hold unknowns.
 #[derive(Debug, Clone, Default)]
@@ -66,45 +63,45 @@ impl Columns {
             adapters_active: counts(),
             reported_at: vec![0; n].into(),
         };
-        for (slot, entry) in entries.iter().enumerate() {
+        for (place, entry) in entries.iter().enumerate() {
             if let Some(entry) = entry {
-                columns.fill(slot, entry);
+                columns.fill(place, entry);
             }
         }
         columns
     }
 
-    fn fill(&mut self, slot: usize, entry: &Entry) {
-        set(&mut self.live, slot);
-        self.tenant[slot] = entry.tenant;
-        self.id_hash[slot] = stable_hash(entry.spec().id.as_str().as_bytes());
-        self.room[slot] = entry.room().unwrap_or(UNKNOWN);
-        self.others[slot] = entry.others;
+    fn fill(&mut self, place: usize, entry: &Entry) {
+        set(&mut self.live, place);
+        self.tenant[place] = entry.tenant;
+        self.id_hash[place] = stable_hash(entry.spec().id.as_str().as_bytes());
+        self.room[place] = entry.room().unwrap_or(UNKNOWN);
+        self.others[place] = entry.others;
         match entry.models() {
             Some(Models::Any) => {
-                set(&mut self.any_model, slot);
-                set(&mut self.told_models, slot);
+                set(&mut self.any_model, place);
+                set(&mut self.told_models, place);
             }
-            Some(Models::Listed(_)) => set(&mut self.told_models, slot),
+            Some(Models::Listed(_)) => set(&mut self.told_models, place),
             None => {}
         }
         let health = entry.report().and_then(|report| report.health);
         if !entry.is_unreachable() && !matches!(health, Some(Health::Loading | Health::Failing)) {
-            set(&mut self.able, slot);
+            set(&mut self.able, place);
         }
         let Some(report) = entry.report() else { return };
-        set(&mut self.heard, slot);
-        self.reported_at[slot] = entry.reported_at.as_nanos();
-        self.waiting[slot] = known(report.waiting);
-        self.running[slot] = known(report.running.or(report.slots_busy));
-        self.kv[slot] = report
+        set(&mut self.heard, place);
+        self.reported_at[place] = entry.reported_at.as_nanos();
+        self.waiting[place] = known(report.waiting);
+        self.running[place] = known(report.running.or(report.slots_busy));
+        self.kv[place] = report
             .kv_cache_usage
             .filter(|usage| usage.is_finite())
             .unwrap_or(f64::NAN);
         if let Some(adapters) = &report.adapters {
-            self.adapters_max[slot] = known(adapters.max);
+            self.adapters_max[place] = known(adapters.max);
             let distinct: HashSet<_> = active_adapters(report).collect();
-            self.adapters_active[slot] = u32::try_from(distinct.len()).unwrap_or(UNKNOWN - 1);
+            self.adapters_active[place] = u32::try_from(distinct.len()).unwrap_or(UNKNOWN - 1);
         }
     }
 }

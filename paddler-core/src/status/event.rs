@@ -9,7 +9,8 @@ use crate::upstream::{SampleToken, UpstreamId, UpstreamSpec};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum StatusEvent {
-    /// The upstream exists and is like this. One with the same id is replaced; its counters go on.
+    /// The upstream exists and is like this. One with the same id is replaced, unless that is the same
+    /// in everything; its counters go on.
     Upsert(UpstreamSpec),
     /// It exists no more. What is open on it goes on to its end.
     Remove(UpstreamId),

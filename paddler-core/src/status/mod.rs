@@ -20,10 +20,9 @@ mod snapshot;
 mod source;
 
 pub use board::{Applied, BoardOptions, StatusBoard};
+pub(crate) use columns::UNKNOWN;
 pub use event::{Failure, FailureKind, StatusEvent};
 pub use names::ModelRow;
-pub(crate) use columns::{LANES, UNKNOWN};
-pub(crate) use names::{bit, set};
 pub use published::Published;
 pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
 pub use report::{Adapters, Degraded, Health, Report, Signal};

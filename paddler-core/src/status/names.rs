@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::report::Report;
 use super::snapshot::Entry;
-use crate::upstream::{ModelEntry, Models, NameId, UpstreamIndex};
+use crate::upstream::{LANES, ModelEntry, Models, NameId, UpstreamIndex, bit, set};
 
 /// One model or adapter name, with the upstreams that serve it and those where it is in use.
 #[derive(Debug, Clone)]
@@ -67,30 +67,30 @@ impl Names {
     }
 
     /// Whether the upstream reports this adapter as in use.
-    pub(crate) fn reports_active(&self, slot: usize, name: NameId) -> bool {
-        let from = |slot: usize| {
+    pub(crate) fn reports_active(&self, place: usize, name: NameId) -> bool {
+        let from = |place: usize| {
             self.active_from
-                .get(slot)
+                .get(place)
                 .map_or(self.active.len(), |from| *from as usize)
         };
-        self.active[from(slot)..from(slot + 1)].contains(&name)
+        self.active[from(place)..from(place + 1)].contains(&name)
     }
 
     /// Gathers the names that specs and reports mention. Names that nobody mentions any more are forgotten, so what is
     /// remembered is bounded by what upstreams say; nothing here ever comes from a request.
     pub(crate) fn gather(entries: &[Option<Arc<Entry>>], ids: &mut NameIds) -> Self {
-        let words = entries.len().div_ceil(64);
+        let words = entries.len().div_ceil(LANES);
         let mut gathered = Gather {
             names: Self::default(),
             ids,
             words,
         };
-        for (slot, entry) in entries.iter().enumerate() {
+        for (place, entry) in entries.iter().enumerate() {
             // Counts that do not fit 32 bits would need more memory than there is.
             let from = u32::try_from(gathered.names.active.len()).unwrap_or(u32::MAX);
             gathered.names.active_from.push(from);
             if let Some(entry) = entry {
-                gathered.entry(slot, entry);
+                gathered.entry(place, entry);
             }
         }
         let names = gathered.names;
@@ -117,26 +117,26 @@ impl Gather<'_> {
         })
     }
 
-    fn entry(&mut self, slot: usize, entry: &Entry) {
+    fn entry(&mut self, place: usize, entry: &Entry) {
         if let Some(Models::Listed(models)) = entry.models() {
             for model in models {
-                self.serves(slot, &model.id, model);
+                self.serves(place, &model.id, model);
                 for alias in &model.aliases {
-                    self.serves(slot, alias, model);
+                    self.serves(place, alias, model);
                 }
             }
         }
         for name in entry.report().into_iter().flat_map(active_adapters) {
             let row = self.row(name);
-            set(&mut row.active, slot);
+            set(&mut row.active, place);
             let id = row.id;
             self.names.active.push(id);
         }
     }
 
-    fn serves(&mut self, slot: usize, name: &Arc<str>, model: &ModelEntry) {
+    fn serves(&mut self, place: usize, name: &Arc<str>, model: &ModelEntry) {
         let row = self.row(name);
-        set(&mut row.serves, slot);
+        set(&mut row.serves, place);
         // A name that is a base model anywhere is not an adapter.
         row.parent = if row.listed {
             row.parent.take().and(model.parent.clone())
@@ -162,16 +162,4 @@ pub(crate) fn active_adapters(report: &Report) -> impl Iterator<Item = &Arc<str>
         .adapters
         .iter()
         .flat_map(|adapters| adapters.running.iter().chain(&adapters.waiting))
-}
-
-pub(crate) fn bit(words: &[u64], index: usize) -> bool {
-    words
-        .get(index / 64)
-        .is_some_and(|word| word >> (index % 64) & 1 == 1)
-}
-
-pub(crate) fn set(words: &mut [u64], index: usize) {
-    if let Some(word) = words.get_mut(index / 64) {
-        *word |= 1 << (index % 64);
-    }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
-use super::columns::Columns;
-use super::names::{NameIds, Names};
+use super::names::NameIds;
 use super::snapshot::{Entry, Snapshot};
 use crate::Moment;
-use crate::schedule::Tree;
+use crate::schedule::{RecordVersion, Tree};
 use crate::upstream::{Ledger, UpstreamIndex, UpstreamSpec};
 
 /// A snapshot as data: what was known of every upstream, and at which place it stood. The tree is not in it; it is given
@@ -18,6 +17,8 @@ use crate::upstream::{Ledger, UpstreamIndex, UpstreamSpec};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SnapshotRecord {
+    /// The version of the form that it is written in. Another one cannot be read.
+    pub version: RecordVersion,
     /// The generation that decision records name.
     pub generation: u64,
     /// When it was published.
@@ -44,13 +45,13 @@ pub struct EntryRecord {
     pub unreachable: bool,
 }
 
-/// Why a record is not of a snapshot.
+/// Why a record cannot be made into a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidSnapshot(String);
 
 impl fmt::Display for InvalidSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a record of a snapshot: {}", self.0)
+        write!(f, "this record cannot be made into a snapshot: {}", self.0)
     }
 }
 
@@ -68,6 +69,7 @@ impl Snapshot {
             unreachable: entry.is_unreachable(),
         };
         SnapshotRecord {
+            version: RecordVersion,
             generation: self.generation,
             published: self.published,
             entries: self.iter().map(entry).collect(),
@@ -104,19 +106,14 @@ impl Snapshot {
             entry.tenant = ledger.open(one.place, entry.own_limit());
             entries[place] = Some(Arc::new(entry));
         }
-        let names = Names::gather(&entries, &mut NameIds::default());
-        Ok(Self {
-            generation: record.generation,
-            published: record.published,
-            ledger,
-            tree,
-            columns: Columns::new(&entries),
-            models_complete: !by_id.is_empty()
-                && entries.iter().flatten().all(|entry| entry.models().is_some()),
+        Ok(Self::of(
+            record.generation,
+            record.published,
+            (ledger, tree),
             entries,
             by_id,
-            names,
-        })
+            &mut NameIds::default(),
+        ))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use self::polls::Polls;
-use self::said::{Details, Said};
+use self::said::Said;
 use super::poll::{PollOptions, Polled};
 use super::source::StatusSource;
 use super::{Applied, Published, StatusBoard, StatusEvent};
@@ -232,7 +232,6 @@ impl Keeper {
     }
 
     fn apply(&mut self, event: StatusEvent) {
-        let mut details = Details::default();
         let event = match event {
             StatusEvent::Upsert(spec) => match self.polls.follow(spec) {
                 Some(spec) => StatusEvent::Upsert(spec),
@@ -240,19 +239,10 @@ impl Keeper {
             },
             event => event,
         };
-        match &event {
-            StatusEvent::Report { report, .. } => details.health = report.health,
-            StatusEvent::Failed { failure, .. } => details.failure = Some(failure.clone()),
-            StatusEvent::Upsert(_) | StatusEvent::Remove(_) => {}
-        }
-        let joining = matches!(event, StatusEvent::Upsert(_));
         let applied = self.board.apply(event, self.clock.now());
-        self.said.say(&applied, &details);
-        match &applied {
-            Applied::Left(id) => self.polls.leave(id),
-            // The board is full.
-            Applied::Ignored(id) if joining => self.polls.leave(id),
-            _ => {}
+        self.said.say(&applied);
+        if let Applied::Left(id) | Applied::Full(id) = &applied {
+            self.polls.leave(id);
         }
     }
 }

@@ -33,7 +33,7 @@ pub enum Signal {
     Slots,
     /// [`Report::kv_cache_usage`]
     KvCache,
-    /// [`Report::adapters`]
+    /// [`Report::adapters`] and [`Report::loaded_adapters`]
     Adapters,
     /// [`Report::models`]
     Models,
@@ -98,6 +98,9 @@ pub struct Report {
     pub kv_cache_usage: Option<f64>,
     /// Adapters with requests there.
     pub adapters: Option<Adapters>,
+    /// Adapters that the server was started with and that requests choose by number, not by model name (llama.cpp), in
+    /// the order of these numbers. No built-in filter reads it: it is for those of an embedder, and for people.
+    pub loaded_adapters: Option<Vec<Arc<str>>>,
     /// The models that it serves.
     pub models: Option<Models>,
     /// Signals that should have been there and were not.

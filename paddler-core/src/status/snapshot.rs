@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::columns::{Columns, UNKNOWN};
 use super::event::FailureKind;
-use super::names::{ModelRow, Names};
+use super::names::{ModelRow, NameIds, Names};
 use super::{Failure, Report};
 use crate::Moment;
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, Models, Reserve, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
 
-/// After this many failed connections in a row, nobody is there.
+/// After this many failed connections in a row, nobody is there. One alone may be a dropped packet or a full backlog; a
+/// third would keep a dead machine among the candidates for another poll.
 const UNREACHABLE_AFTER: u32 = 2;
 
 /// One upstream with what it last said.
@@ -141,6 +142,29 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What these upstreams come to: all that a pick scans is derived from them here.
+    pub(crate) fn of(
+        generation: u64,
+        published: Moment,
+        (ledger, tree): (Arc<Ledger>, Arc<Tree>),
+        entries: Vec<Option<Arc<Entry>>>,
+        by_id: HashMap<UpstreamId, UpstreamIndex>,
+        ids: &mut NameIds,
+    ) -> Self {
+        let mut known = entries.iter().flatten();
+        Self {
+            generation,
+            published,
+            ledger,
+            tree,
+            columns: Columns::new(&entries),
+            names: Names::gather(&entries, ids),
+            models_complete: !by_id.is_empty() && known.all(|entry| entry.models().is_some()),
+            entries,
+            by_id,
+        }
+    }
+
     /// Counts publishes; a higher one is later.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -201,7 +225,7 @@ impl Snapshot {
         self.entries
             .iter()
             .enumerate()
-            .filter_map(|(slot, entry)| Some((UpstreamIndex(u32::try_from(slot).ok()?), entry.as_ref()?)))
+            .filter_map(|(place, entry)| Some((UpstreamIndex(u32::try_from(place).ok()?), entry.as_ref()?)))
     }
 
     /// Whether anyone is there who is not known to be unable to serve.
@@ -214,8 +238,8 @@ impl Snapshot {
     }
 
     #[cfg(feature = "proxy")]
-    pub(crate) fn is_able(&self, slot: u32) -> bool {
-        crate::status::bit(&self.columns.able, slot as usize)
+    pub(crate) fn is_able(&self, place: u32) -> bool {
+        crate::upstream::bit(&self.columns.able, place as usize)
     }
 
     /// What is known under a model or adapter name.

@@ -27,7 +27,8 @@ use crate::upstream::UpstreamSpec;
 /// ```
 #[async_trait]
 pub trait StatusSource: fmt::Debug + Send + 'static {
-    /// The next event; `None` when there will be no more. What it said stays in force then.
+    /// The next event; `None` when there will be no more. What it said stays in force then, and also when it panics:
+    /// that is logged, and ends nothing else. The future is dropped only when the loop ends.
     async fn next(&mut self) -> Option<StatusEvent>;
 }
 

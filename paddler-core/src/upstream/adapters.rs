@@ -8,7 +8,7 @@ pub(crate) struct NameId(pub(crate) u32);
 
 /// How many distinct adapters can be told apart at one upstream. Engines run few at once (vLLM's `max_loras` is 1 by
 /// default); a lease beyond that is counted as a request, but not as a use of its adapter.
-const CELLS: usize = 16;
+pub(crate) const CELLS: usize = 16;
 
 /// Each cell packs an adapter (high half) and its open leases (low half).
 #[derive(Default)]

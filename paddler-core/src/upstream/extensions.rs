@@ -40,6 +40,15 @@ impl Extensions {
         let (_, value) = self.values.iter().find(|(other, _)| *other == key)?;
         value.downcast_ref()
     }
+
+    /// Whether both hold the very same values: one that was made anew is another one.
+    pub fn same_as(&self, other: &Self) -> bool {
+        let has = |key: &TypeId, value: &Arc<dyn Any + Send + Sync>| {
+            let same = |(k, v): &(TypeId, Arc<dyn Any + Send + Sync>)| k == key && Arc::ptr_eq(v, value);
+            other.values.iter().any(same)
+        };
+        self.values.len() == other.values.len() && self.values.iter().all(|(key, value)| has(key, value))
+    }
 }
 
 impl fmt::Debug for Extensions {

@@ -100,7 +100,7 @@ impl Lease {
             return Err(upstream);
         }
         let Some(taken) = &self.taken else { return Ok(()) };
-        if taken.slot == upstream.0 && entry.spec.id == self.id {
+        if taken.place == upstream.0 && entry.spec.id == self.id {
             return Ok(());
         }
         let take = Take {

@@ -2,7 +2,7 @@
 //!
 //! The ledger holds what no report can tell in time: the requests that we ourselves have sent and not seen end. It is
 //! shared by all threads without a lock on the way of a pick. Each upstream has one place, given when it joins and kept
-//! until it has left *and* nothing is open on it; places lie in chunks of 64, so that a chunk is a word of the
+//! until it has left *and* nothing is open on it; places lie in chunks of [`LANES`], so that a chunk is a word of the
 //! candidate set and the ledger grows without moving.
 //!
 //! # Memory
@@ -32,7 +32,7 @@ use crate::upstream::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::upstream::young::{Span, YoungWeight};
-use crate::upstream::{CHUNK, UpstreamIndex};
+use crate::upstream::{LANES, UpstreamIndex};
 
 const CHUNKS: usize = 512;
 
@@ -44,12 +44,12 @@ pub struct Ledger {
 }
 
 struct Chunk {
-    reserve: [ReserveWord; CHUNK],
-    requests: [AtomicU32; CHUNK],
-    prefill: [AtomicU64; CHUNK],
-    adapter_leases: [AtomicU32; CHUNK],
-    adapters: [AdapterCells; CHUNK],
-    young: [YoungWeight; CHUNK],
+    reserve: [ReserveWord; LANES],
+    requests: [AtomicU32; LANES],
+    prefill: [AtomicU64; LANES],
+    adapter_leases: [AtomicU32; LANES],
+    adapters: [AdapterCells; LANES],
+    young: [YoungWeight; LANES],
     barred: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ pub struct SampleToken {
     /// When it was taken.
     pub(crate) at: Moment,
     /// Whose it is: the place alone may be another upstream's by now.
-    pub(crate) slot: u32,
+    pub(crate) place: u32,
     pub(crate) tenant: u16,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Take {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Taken {
-    pub(crate) slot: u32,
+    pub(crate) place: u32,
     pub(crate) weight: u32,
     pub(crate) tokens: u32,
     cell: Option<Cell>,
@@ -133,9 +133,11 @@ pub(crate) struct Taken {
 
 impl Ledger {
     /// The most upstreams that can be known at once.
-    pub const CAPACITY: usize = CHUNK * CHUNKS;
+    pub const CAPACITY: usize = LANES * CHUNKS;
 
-    /// How long after it is sent a request may still be on its way: younger ones do not count as seen by a sample.
+    /// How long after it is sent a request may still be on its way: younger ones do not count as seen by a sample. 20 ms
+    /// is a new connection, its TLS and a queue in the engine's HTTP server on one continent; longer would count what the
+    /// engine has seen as unseen, and so twice.
     pub const TRANSIT: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(settle: Duration) -> Self {
@@ -162,8 +164,8 @@ impl Ledger {
         }
     }
 
-    fn chunk(&self, slot: u32) -> (&Chunk, usize) {
-        let (chunk, lane) = (slot as usize / CHUNK, slot as usize % CHUNK);
+    fn chunk(&self, place: u32) -> (&Chunk, usize) {
+        let (chunk, lane) = (place as usize / LANES, place as usize % LANES);
         (self.chunks[chunk].get_or_init(|| Box::new(Chunk::new())), lane)
     }
 
@@ -171,48 +173,54 @@ impl Ledger {
         self.chunks.get(chunk)?.get().map(|chunk| &**chunk)
     }
 
-    fn word(&self, slot: u32) -> &ReserveWord {
-        let (chunk, lane) = self.chunk(slot);
+    fn word(&self, place: u32) -> &ReserveWord {
+        let (chunk, lane) = self.chunk(place);
         &chunk.reserve[lane]
     }
 
     /// The word as it is now.
-    pub(crate) fn reserved(&self, slot: u32) -> Reserve {
-        self.word(slot).load()
+    pub(crate) fn reserved(&self, place: u32) -> Reserve {
+        self.word(place).load()
     }
 
     /// Gives the place to a new upstream: nothing may be open on it. Returns the number of the tenancy.
-    pub(crate) fn open(&self, slot: u32, limit: u32) -> u16 {
-        self.set_barred(slot, false);
-        self.word(slot).open(limit)
+    pub(crate) fn open(&self, place: u32, limit: u32) -> u16 {
+        self.set_barred(place, false);
+        self.word(place).open(limit)
     }
 
     /// Ends the tenancy: who holds an older snapshot can reserve nothing here any more; leases end as usual.
-    pub(crate) fn close(&self, slot: u32) {
-        self.word(slot).close();
+    pub(crate) fn close(&self, place: u32) {
+        self.word(place).close();
     }
 
     /// Whether nothing is open and nothing settles. After [`close`](Self::close) it stays so.
-    pub(crate) fn is_quiet(&self, slot: u32) -> bool {
-        let (chunk, lane) = self.chunk(slot);
-        self.reserved(slot).weight() == 0 && chunk.requests[lane].load(Acquire) == 0
+    pub(crate) fn is_quiet(&self, place: u32) -> bool {
+        let (chunk, lane) = self.chunk(place);
+        self.reserved(place).weight() == 0 && chunk.requests[lane].load(Acquire) == 0
     }
 
     /// Changes the limit. A smaller one than what is open takes nothing away: it only lets nobody in until it fits.
-    pub(crate) fn set_limit(&self, slot: u32, limit: u32) {
-        if self.word(slot).set_limit(limit) {
+    pub(crate) fn set_limit(&self, place: u32, limit: u32) {
+        if self.word(place).set_limit(limit) {
             self.notify();
         }
     }
 
     /// Takes out of all candidate sets at once, without a publish; or lets back in.
-    pub(crate) fn set_barred(&self, slot: u32, barred: bool) {
-        let (chunk, lane) = self.chunk(slot);
+    pub(crate) fn set_barred(&self, place: u32, barred: bool) {
+        let (chunk, lane) = self.chunk(place);
         if barred {
             chunk.barred.fetch_or(1 << lane, Relaxed);
         } else {
             chunk.barred.fetch_and(!(1 << lane), Relaxed);
         }
+    }
+
+    #[cfg(feature = "proxy")]
+    pub(crate) fn is_barred(&self, place: u32) -> bool {
+        let (chunk, lane) = self.chunk(place);
+        chunk.barred.load(Relaxed) >> lane & 1 == 1
     }
 
     /// The barred upstreams of one word of the candidate set.
@@ -222,29 +230,29 @@ impl Ledger {
     }
 
     /// Reserves for tenant `tenant` of the place, unless that exceeds the limit or the tenant has left.
-    pub(crate) fn try_take(&self, slot: u32, tenant: u16, take: Take, now: Moment) -> Option<Taken> {
-        let word = self.reserved(slot);
+    pub(crate) fn try_take(&self, place: u32, tenant: u16, take: Take, now: Moment) -> Option<Taken> {
+        let word = self.reserved(place);
         if word.tenant() != tenant || !word.fits(take.weight) {
             // The usual refusal writes nothing.
             return None;
         }
-        self.take(slot, take, Span::of(now), |word| word.take(tenant, take.weight))
+        self.take(place, take, Span::of(now), |word| word.take(tenant, take.weight))
     }
 
     /// Counts at the place what was taken elsewhere, whatever the limit says: somebody else has sent the request there.
     /// `None` when the tenant has left.
-    pub(crate) fn take_over(&self, slot: u32, tenant: u16, take: Take, from: &Taken) -> Option<Taken> {
-        self.take(slot, take, from.born, |word| word.force(tenant, take.weight))
+    pub(crate) fn take_over(&self, place: u32, tenant: u16, take: Take, from: &Taken) -> Option<Taken> {
+        self.take(place, take, from.born, |word| word.force(tenant, take.weight))
     }
 
     fn take(
         &self,
-        slot: u32,
+        place: u32,
         take: Take,
         born: Span,
         reserve: impl FnOnce(&ReserveWord) -> Option<u32>,
     ) -> Option<Taken> {
-        let (chunk, lane) = self.chunk(slot);
+        let (chunk, lane) = self.chunk(place);
         chunk.requests[lane].fetch_add(1, Relaxed);
         let Some(weight) = reserve(&chunk.reserve[lane]) else {
             chunk.requests[lane].fetch_sub(1, Release);
@@ -257,7 +265,7 @@ impl Ledger {
             chunk.adapter_leases[lane].fetch_add(1, Relaxed);
         }
         Some(Taken {
-            slot,
+            place,
             weight,
             tokens: take.tokens,
             cell,
@@ -267,7 +275,7 @@ impl Ledger {
 
     /// The first byte came: the prompt is no longer being read.
     pub(crate) fn prefilled(&self, taken: &mut Taken) {
-        let (chunk, lane) = self.chunk(taken.slot);
+        let (chunk, lane) = self.chunk(taken.place);
         chunk.prefill[lane].fetch_sub(u64::from(taken.tokens), Relaxed);
         taken.tokens = 0;
     }
@@ -275,7 +283,7 @@ impl Ledger {
     /// Gives everything back but the weight; the request itself last, see the module.
     fn close_account(&self, mut taken: Taken) {
         self.prefilled(&mut taken);
-        let (chunk, lane) = self.chunk(taken.slot);
+        let (chunk, lane) = self.chunk(taken.place);
         if let Some(cell) = taken.cell {
             chunk.adapters[lane].close(cell);
             chunk.adapter_leases[lane].fetch_sub(1, Relaxed);
@@ -286,7 +294,7 @@ impl Ledger {
 
     /// The engine is free of this request: gives all of it back.
     pub(crate) fn give_back(&self, taken: Taken) {
-        self.word(taken.slot).release(taken.weight);
+        self.word(taken.place).release(taken.weight);
         self.close_account(taken);
         self.notify();
     }
@@ -297,14 +305,14 @@ impl Ledger {
         if taken.weight == 0 {
             return self.give_back(taken);
         }
-        self.settlings.add(taken.slot, taken.weight);
+        self.settlings.add(taken.place, taken.weight);
         self.close_account(taken);
     }
 
     /// To be taken just before a poll is sent.
-    pub(crate) fn sample(&self, slot: u32, tenant: u16, now: Moment) -> SampleToken {
-        let (chunk, lane) = self.chunk(slot);
-        let (sequence, settling, own) = self.settlings.sample(slot, || {
+    pub(crate) fn sample(&self, place: u32, tenant: u16, now: Moment) -> SampleToken {
+        let (chunk, lane) = self.chunk(place);
+        let (sequence, settling, own) = self.settlings.sample(place, || {
             let weight = chunk.reserve[lane].load().weight();
             weight.saturating_sub(chunk.young[lane].since(now, Self::TRANSIT))
         });
@@ -313,7 +321,7 @@ impl Ledger {
             own,
             settling,
             at: now,
-            slot,
+            place,
             tenant,
         }
     }
@@ -323,11 +331,11 @@ impl Ledger {
     pub(crate) fn settle(&self, token: SampleToken, reported: u32) {
         let open = token.own.saturating_sub(token.settling);
         let ghosts = reported.saturating_sub(open);
-        let word = self.word(token.slot);
+        let word = self.word(token.place);
         let release = |weight| word.release(weight);
         if self
             .settlings
-            .confirm(token.slot, token.sequence, ghosts, release)
+            .confirm(token.place, token.sequence, ghosts, release)
         {
             self.notify();
         }
@@ -336,8 +344,8 @@ impl Ledger {
     /// Gives back what has settled for too long. Returns when to come again, if anything still settles.
     pub(crate) fn expire_settling(&self, now: Moment) -> Option<Moment> {
         let mut any = false;
-        let next = self.settlings.expire(now, |slot, weight| {
-            self.word(slot).release(weight);
+        let next = self.settlings.expire(now, |place, weight| {
+            self.word(place).release(weight);
             any = true;
         });
         if any {
@@ -353,8 +361,8 @@ impl Ledger {
 
     /// What is open at this place of the snapshot in force.
     pub fn own_load(&self, upstream: UpstreamIndex) -> OwnLoad {
-        let lane = upstream.get() % CHUNK;
-        let Some(chunk) = self.known_chunk(upstream.get() / CHUNK) else {
+        let lane = upstream.get() % LANES;
+        let Some(chunk) = self.known_chunk(upstream.get() / LANES) else {
             return OwnLoad::default();
         };
         let word = chunk.reserve[lane].load();
@@ -386,7 +394,7 @@ impl Ledger {
         let Some(chunk) = self.known_chunk(chunk) else {
             return into.fill_with(T::default);
         };
-        for (lane, to) in into.iter_mut().enumerate().take(CHUNK) {
+        for (lane, to) in into.iter_mut().enumerate().take(LANES) {
             *to = read(chunk, lane);
         }
     }
@@ -399,7 +407,7 @@ impl Ledger {
         };
         for (lane, leases) in cells.adapter_leases.iter().enumerate() {
             if leases.load(Relaxed) > 0 {
-                each(chunk * CHUNK + lane, &cells.adapters[lane]);
+                each(chunk * LANES + lane, &cells.adapters[lane]);
             }
         }
     }

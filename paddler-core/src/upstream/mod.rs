@@ -18,9 +18,10 @@ mod sync;
 mod tests;
 #[cfg(feature = "proxy")]
 mod transport;
+mod word;
 mod young;
 
-pub(crate) use adapters::NameId;
+pub(crate) use adapters::{CELLS, NameId};
 pub use extensions::Extensions;
 pub use lease::{Lease, Stage};
 pub(crate) use ledger::Take;
@@ -30,6 +31,4 @@ pub use spec::{Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, Upstre
 
 #[cfg(feature = "proxy")]
 pub use transport::{CallError, Connect, Sent, Transport, Upstream};
-
-/// Places in a chunk of the ledger: the bits of a word.
-pub(crate) const CHUNK: usize = 64;
+pub(crate) use word::{LANES, bit, set};

@@ -27,7 +27,7 @@ struct Held {
 
 #[derive(Debug)]
 struct Settling {
-    slot: u32,
+    place: u32,
     weight: u32,
     /// The last sample before it ended: a later one shows whether the engine is free of it.
     after: u64,
@@ -55,11 +55,11 @@ impl Settlings {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, slot: u32, weight: u32) {
+    pub(crate) fn add(&self, place: u32, weight: u32) {
         let mut held = self.held();
         let after = held.samples;
         held.list.push(Settling {
-            slot,
+            place,
             weight,
             after,
             deadline: None,
@@ -72,17 +72,17 @@ impl Settlings {
     }
 
     /// Begins a sample: its number, the weight that settles at the place, and what `read` reads in the same moment.
-    pub(crate) fn sample<T>(&self, slot: u32, read: impl FnOnce() -> T) -> (u64, u32, T) {
+    pub(crate) fn sample<T>(&self, place: u32, read: impl FnOnce() -> T) -> (u64, u32, T) {
         let mut held = self.held();
         held.samples += 1;
-        (held.samples, held.weight(|one| one.slot == slot), read())
+        (held.samples, held.weight(|one| one.place == place), read())
     }
 
     /// Gives back what sample number `sample` proves to be free at the place: of what had ended before it, the engine
     /// can still be at no more than `ghosts`. Returns whether anything was given back.
-    pub(crate) fn confirm(&self, slot: u32, sample: u64, ghosts: u32, mut release: impl FnMut(u32)) -> bool {
+    pub(crate) fn confirm(&self, place: u32, sample: u64, ghosts: u32, mut release: impl FnMut(u32)) -> bool {
         let mut held = self.held();
-        let ended = |one: &Settling| one.slot == slot && one.after < sample;
+        let ended = |one: &Settling| one.place == place && one.after < sample;
         let mut free = held.weight(ended).saturating_sub(ghosts);
         if free == 0 {
             return false;
@@ -106,7 +106,7 @@ impl Settlings {
         held.list.retain_mut(|one| {
             let deadline = *one.deadline.get_or_insert(now.saturating_add(self.limit));
             if deadline <= now {
-                release(one.slot, one.weight);
+                release(one.place, one.weight);
             }
             deadline > now
         });

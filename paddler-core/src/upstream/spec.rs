@@ -87,8 +87,11 @@ impl fmt::Debug for UpstreamId {
     }
 }
 
-/// The place of an upstream in one snapshot. Places are given to others once an upstream has left, so never store
-/// one: keep the [`UpstreamId`].
+/// The place of an upstream in one snapshot: its row in the ledger and in each column, and its bit in each set. (An
+/// engine's *slots* are something else: how many requests it works on at once.)
+///
+/// An upstream keeps its place while it is there and while something is open on it. Then the place is given to another
+/// one, so never store it: keep the [`UpstreamId`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UpstreamIndex(pub(crate) u32);
 
@@ -217,6 +220,29 @@ impl UpstreamSpec {
             limits: Limits::default(),
             extensions: Extensions::default(),
         })
+    }
+
+    /// Whether nothing is different; of extensions, whether they are the very same values.
+    pub fn same_as(&self, other: &Self) -> bool {
+        let Self {
+            id,
+            url,
+            engine,
+            labels,
+            models,
+            limits,
+            extensions,
+        } = self;
+        (id, url, engine, labels, models, limits)
+            == (
+                &other.id,
+                &other.url,
+                &other.engine,
+                &other.labels,
+                &other.models,
+                &other.limits,
+            )
+            && extensions.same_as(&other.extensions)
     }
 
     /// Adds a label.

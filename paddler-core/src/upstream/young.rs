@@ -52,7 +52,7 @@ impl YoungWeight {
             let held = change(Span(word >> WEIGHT_BITS), word & WEIGHT_MASK)?;
             Some((span.0 << WEIGHT_BITS) | held)
         };
-        // Where there is nothing to change, nothing is to be done.
+        // An `Err` means that the cell belongs to another span: nothing to change.
         let _unchanged = cell.fetch_update(Relaxed, Relaxed, change);
     }
 

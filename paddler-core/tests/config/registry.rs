@@ -49,7 +49,7 @@ tree:
     then: {pick: {least: {distance: 3}}}
     else: {pick: {least: distance}}
 ";
-    assert_eq!(read(text).unwrap().len(), 6);
+    assert_eq!(read(text).unwrap().node_count(), 6);
 }
 
 #[test]

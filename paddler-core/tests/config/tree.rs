@@ -19,29 +19,33 @@ fn read(text: &str) -> Tree {
 
 /// The tree of a text is that of the node.
 fn same(text: &str, node: Node) {
-    assert_eq!(read(text), Tree::new(Signals::Corrected, node).unwrap(), "{text}");
+    alike(&read(text), &Tree::new(Signals::Corrected, node).unwrap());
+}
+
+fn alike(one: &Tree, other: &Tree) {
+    assert_eq!(one.to_string(), other.to_string());
 }
 
 #[test]
 fn built_in_trees_are_the_same_in_words_and_in_code() {
-    assert_eq!(read(trees::SEED), trees::seed());
-    assert_eq!(read(trees::BALANCER), trees::balancer());
-    assert_eq!(read(trees::GATEWAY), trees::gateway());
+    alike(&read(trees::SEED), &trees::seed());
+    alike(&read(trees::BALANCER), &trees::balancer());
+    alike(&read(trees::GATEWAY), &trees::gateway());
 }
 
 #[test]
 fn built_in_trees_go_by_name() {
-    assert_eq!(read("tree: seed"), trees::seed());
-    assert_eq!(read("tree: balancer"), trees::balancer());
-    assert_eq!(read("tree: gateway"), trees::gateway());
+    alike(&read("tree: seed"), &trees::seed());
+    alike(&read("tree: balancer"), &trees::balancer());
+    alike(&read("tree: gateway"), &trees::gateway());
     let other = SeedThresholds {
         low_queue: 10,
         shed_kv_cache: 1.0,
         ..SeedThresholds::default()
     };
     let text = "tree: {seed: {low_queue: 10, shed_kv_cache: 1}}";
-    assert_eq!(read(text), trees::seed_with(other));
-    assert_eq!(read("tree: {seed: {}}"), trees::seed());
+    alike(&read(text), &trees::seed_with(other));
+    alike(&read("tree: {seed: {}}"), &trees::seed());
 }
 
 #[test]
@@ -62,7 +66,7 @@ fn json_reads_as_yaml_does() {
     let json = serde_json::json!({"tree": [{"require": {"fresh": {"max_age": "10s"}}}, {"pick": "random"}]});
     let value = Value::from_json(&json).unwrap();
     let tree = tree_from_value(&value, "tree.json", &Registry::new()).unwrap();
-    assert_eq!(tree, read(&json.to_string()));
+    alike(&tree, &read(&json.to_string()));
 }
 
 fn filters() -> Vec<(&'static str, Arc<dyn Filter>)> {
@@ -221,6 +225,56 @@ fn nodes_that_narrow() {
         "tree: {branch: slot, then: {pick: random}, else: {pick: {least: queue}}}",
         Node::branch(slot(), Node::random(), Node::least(queue())),
     );
+}
+
+#[test]
+fn titles_are_in_the_words_of_a_file() {
+    let text = "
+tree:
+  - require: {all: [model, healthy, {fresh: {max_age: 10s}}]}
+    else: shed
+  - prefer: {any: [{label: zone}, {label: {zone: [a, b]}}, {not: heard}]}
+  - branch: {queue_depth: {at_most: 5, unknown: fail}}
+    then: {reject: {class: never, reason: closed}}
+  - gate: {mean: {cost: in_flight_share, below: 0.8}}
+    then:
+      first_of:
+        - tree: {split: [{weight: 9, tree: {pick: random}}, {weight: 1, tree: {pick: {rendezvous: session}}}]}
+          patience: 2s
+        - {pick: {two_choices: kv_pressure}}
+  - when: {all: [{priority: {at_least: 1}}, {task: chat}, {not: {model: big}}]}
+    then: {prefer: {within_best: {cost: prefill_product, times: 1.2}}}
+  - by_model: {a: {prefer: least_queue}, b: {prefer: {kv_cache: {below: 0.95}}}}
+  - pick: {least: {weighted: [{weight: 2, cost: queue}, {weight: 0.5, cost: kv_pressure}]}}
+";
+    let expected = "\
+signals corrected
+list
+  require all [model, healthy, fresh 10s] else shed
+  prefer any [label zone, label zone in [a, b], not heard]
+  branch queue_depth at_most 5 unknown fail
+    reject never closed
+    list
+  gate mean in_flight_share below 0.8
+    first_of [patience 2s, wait]
+      split [9, 1]
+        random
+        rendezvous session
+      two_choices kv_pressure
+    list
+  when all [priority at_least 1, task chat, not model big]
+    prefer within_best prefill_product times 1.2
+    list
+  by_model [a, b]
+    prefer least_queue
+    prefer kv_cache below 0.95
+    list
+  least weighted [2 queue, 0.5 kv_pressure]
+";
+    assert_eq!(read(text).to_string(), expected);
+    let seldom = trees::gateway_with(Duration::from_secs(300)).to_string();
+    let often = trees::gateway().to_string();
+    assert_eq!(seldom, often.replace("fresh 10s", "fresh 300s"));
 }
 
 #[test]

@@ -196,12 +196,15 @@ impl Model {
         let unlimited = |limit: Option<u32>| limit.unwrap_or(u32::MAX);
         if let Some(tenancy) = self.tenant(name) {
             let before = self.tenancies[tenancy].limit();
-            self.tenancies[tenancy].spec_limit = limit;
+            let known = std::mem::replace(&mut self.tenancies[tenancy].spec_limit, limit);
             self.freed = unlimited(self.tenancies[tenancy].limit()) > unlimited(before);
-            assert_eq!(
-                self.event(StatusEvent::Upsert(spec)),
-                Applied::Changed(id(NAMES[name]))
-            );
+            let id = id(NAMES[name]);
+            let applied = if known == limit {
+                Applied::Unchanged(id)
+            } else {
+                Applied::Changed(id)
+            };
+            assert_eq!(self.event(StatusEvent::Upsert(spec)), applied);
             return;
         }
         self.tenancies.push(Tenancy {
@@ -242,7 +245,7 @@ impl Model {
                 self.tenancies[tenancy].here = false;
                 Applied::Left(id(NAMES[name]))
             }
-            None => Applied::Ignored(id(NAMES[name])),
+            None => Applied::Unknown(id(NAMES[name])),
         };
         assert_eq!(self.event(StatusEvent::Remove(id(NAMES[name]))), applied);
     }
@@ -372,7 +375,7 @@ impl Model {
             sample: sampled.map(|which| self.samples[which].token),
         };
         let Some(tenancy) = self.tenant(name) else {
-            assert!(matches!(self.event(event), Applied::Ignored(_)));
+            assert!(matches!(self.event(event), Applied::Unknown(_)));
             return;
         };
         let stale = sampled.is_some_and(|which| {
@@ -380,7 +383,7 @@ impl Model {
             sampled.tenancy != tenancy || sampled.sequence < self.tenancies[tenancy].last_sample
         });
         if stale {
-            assert!(matches!(self.event(event), Applied::Ignored(_)));
+            assert!(matches!(self.event(event), Applied::Overtaken(_)));
             return;
         }
         let (sequence, own) = match sampled {

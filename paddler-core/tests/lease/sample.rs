@@ -228,7 +228,7 @@ fn an_overtaken_report_is_ignored() {
     pool.running("a", 1, Some(new));
     assert_eq!(
         pool.report("a", report(None, Some(4), None), Some(old)),
-        Applied::Ignored(id("a"))
+        Applied::Overtaken(id("a"))
     );
     assert_eq!(pool.others("a"), 1);
     // An upstream that speaks unasked is as late as its word.
@@ -236,7 +236,7 @@ fn an_overtaken_report_is_ignored() {
     pool.running("a", 2, None);
     assert_eq!(
         pool.report("a", report(None, Some(4), None), Some(old)),
-        Applied::Ignored(id("a"))
+        Applied::Overtaken(id("a"))
     );
     // The same sample again is no older.
     let token = pool.sample("a");
@@ -252,19 +252,19 @@ fn a_sample_of_an_earlier_tenancy_is_ignored() {
     pool.leave("a");
     assert_eq!(
         pool.report("a", report(None, Some(4), None), Some(token)),
-        Applied::Ignored(id("a"))
+        Applied::Unknown(id("a"))
     );
     pool.join("a", Some(4));
     assert_eq!(old.index("a"), pool.snapshot.index("a"), "the same place");
     assert_eq!(
         pool.report("a", report(None, Some(4), None), Some(token)),
-        Applied::Ignored(id("a"))
+        Applied::Overtaken(id("a"))
     );
     // Also one that is taken now, by who still has the old snapshot.
     let late = old.sample("a", pool.now).unwrap();
     assert_eq!(
         pool.report("a", report(None, Some(4), None), Some(late)),
-        Applied::Ignored(id("a"))
+        Applied::Overtaken(id("a"))
     );
     assert_eq!(
         (
@@ -286,7 +286,7 @@ fn a_sample_of_an_earlier_tenancy_in_another_place_is_ignored() {
     for token in [token, of_b] {
         assert_eq!(
             pool.report("a", report(None, Some(4), None), Some(token)),
-            Applied::Ignored(id("a"))
+            Applied::Overtaken(id("a"))
         );
     }
 }

@@ -25,7 +25,7 @@ use upstream::reserve::ReserveWord;
 
 const NOW: Moment = Moment::from_millis(1_000);
 const LATER: Moment = Moment::from_millis(60_000);
-const SLOT: u32 = 1;
+const PLACE: u32 = 1;
 
 const ONE: Take = Take {
     weight: 1,
@@ -48,31 +48,31 @@ fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
 /// A ledger with one upstream, and the number of its tenancy.
 fn ledger(limit: u32) -> (Arc<Ledger>, u16) {
     let ledger = Arc::new(Ledger::new(Duration::from_secs(10)));
-    let tenant = ledger.open(SLOT, limit);
+    let tenant = ledger.open(PLACE, limit);
     (ledger, tenant)
 }
 
 fn weight(ledger: &Ledger) -> u32 {
-    ledger.reserved(SLOT).weight()
+    ledger.reserved(PLACE).weight()
 }
 
 fn take(ledger: &Ledger, tenant: u16, take: Take) -> Option<Taken> {
-    ledger.try_take(SLOT, tenant, take, NOW)
+    ledger.try_take(PLACE, tenant, take, NOW)
 }
 
 /// Nothing is open and nothing settles.
 fn assert_zero(ledger: &Ledger, tenant: u16) {
-    assert!(ledger.is_quiet(SLOT));
+    assert!(ledger.is_quiet(PLACE));
     assert_eq!((weight(ledger), ledger.settling_weight()), (0, 0));
-    let (mut requests, mut prefill) = ([0; upstream::CHUNK], [0; upstream::CHUNK]);
+    let (mut requests, mut prefill) = ([0; upstream::LANES], [0; upstream::LANES]);
     ledger.freeze_requests(0, &mut requests);
     ledger.freeze_prefill(0, &mut prefill);
-    assert_eq!((requests, prefill), ([0; upstream::CHUNK], [0; upstream::CHUNK]));
-    ledger.open_adapters(0, |slot, _| panic!("an adapter has a lease at {slot}"));
+    assert_eq!((requests, prefill), ([0; upstream::LANES], [0; upstream::LANES]));
+    ledger.open_adapters(0, |place, _| panic!("an adapter has a lease at {place}"));
     // Nothing is left in the young weight either: it would be missing from a weight that is not young.
     let old = take(ledger, tenant, Take { weight: 1, ..CONTROL });
     if let Some(old) = old {
-        assert_eq!(ledger.sample(SLOT, tenant, NOW).own_weight(), 0);
+        assert_eq!(ledger.sample(PLACE, tenant, NOW).own_weight(), 0);
         ledger.give_back(old);
     }
 }
@@ -133,22 +133,22 @@ fn place_changes_hands(request: Take) {
                 }
             })
         };
-        ledger.close(SLOT);
+        ledger.close(PLACE);
         assert_eq!(take(&ledger, old, request), None, "the tenant has left");
-        let quiet = ledger.is_quiet(SLOT);
+        let quiet = ledger.is_quiet(PLACE);
         if quiet {
-            let new = ledger.open(SLOT, 1);
+            let new = ledger.open(PLACE, 1);
             assert_ne!(new, old);
             // All of the place is the new tenant's: no weight, no adapter, no prompt of the old one lands here any more.
             assert_eq!(weight(&ledger), 0);
             ledger.open_adapters(0, |_, _| panic!("an adapter of the old tenant"));
-            let mut prefill = [0; upstream::CHUNK];
+            let mut prefill = [0; upstream::LANES];
             ledger.freeze_prefill(0, &mut prefill);
-            assert_eq!(prefill, [0; upstream::CHUNK]);
+            assert_eq!(prefill, [0; upstream::LANES]);
             let taken = take(&ledger, new, ONE).expect("the new tenant has its whole limit");
             reserver.join().unwrap();
             assert_eq!(weight(&ledger), 1);
-            let sampled = ledger.sample(SLOT, new, Moment::from_millis(1_100));
+            let sampled = ledger.sample(PLACE, new, Moment::from_millis(1_100));
             assert_eq!(sampled.own_weight(), 1);
             ledger.give_back(taken);
             assert_zero(&ledger, new);
@@ -178,8 +178,8 @@ fn a_request_without_weight_keeps_the_place() {
             let ledger = ledger.clone();
             thread::spawn(move || take(&ledger, tenant, CONTROL))
         };
-        ledger.close(SLOT);
-        let quiet = ledger.is_quiet(SLOT);
+        ledger.close(PLACE);
+        let quiet = ledger.is_quiet(PLACE);
         if let Some(taken) = reserver.join().unwrap() {
             assert!(!quiet, "the place was given away under a request");
             ledger.give_back(taken);
@@ -203,7 +203,7 @@ fn a_release_and_a_new_limit() {
                 take(&ledger, tenant, ONE)
             })
         };
-        ledger.set_limit(SLOT, 1);
+        ledger.set_limit(PLACE, 1);
         let mine = take(&ledger, tenant, ONE);
         let theirs = other.join().unwrap();
         assert_eq!(mine, None, "below the new limit there was never room");
@@ -225,7 +225,7 @@ fn a_move_and_the_end_of_where_it_goes() {
             let ledger = ledger.clone();
             thread::spawn(move || {
                 let taken = ledger.try_take(0, from, ONE, NOW).unwrap();
-                match ledger.take_over(SLOT, tenant, ONE, &taken) {
+                match ledger.take_over(PLACE, tenant, ONE, &taken) {
                     Some(moved) => {
                         ledger.give_back(taken);
                         moved
@@ -234,11 +234,11 @@ fn a_move_and_the_end_of_where_it_goes() {
                 }
             })
         };
-        ledger.close(SLOT);
-        let quiet = ledger.is_quiet(SLOT);
+        ledger.close(PLACE);
+        let quiet = ledger.is_quiet(PLACE);
         let taken = mover.join().unwrap();
         assert!(
-            taken.slot == 0 || !quiet,
+            taken.place == 0 || !quiet,
             "it moved to a place that was given away"
         );
         ledger.give_back(taken);
@@ -284,7 +284,7 @@ fn a_report_and_a_new_cancel() {
             let ledger = ledger.clone();
             thread::spawn(move || ledger.settle_later(b))
         };
-        let token = ledger.sample(SLOT, tenant, LATER);
+        let token = ledger.sample(PLACE, tenant, LATER);
         assert_eq!((token.own, token.sequence), (2, 1));
         assert!((1..=2).contains(&token.settling));
         // The engine is idle, so what had ended by the sample is gone.
@@ -307,7 +307,7 @@ fn a_report_and_the_clock() {
             ledger.settle_later(taken);
         }
         ledger.expire_settling(NOW);
-        let token: SampleToken = ledger.sample(SLOT, tenant, LATER);
+        let token: SampleToken = ledger.sample(PLACE, tenant, LATER);
         let other = {
             let ledger = ledger.clone();
             thread::spawn(move || ledger.expire_settling(LATER))

@@ -18,4 +18,4 @@ pub(crate) mod sync {
 
 pub(crate) use paddler_core::upstream::UpstreamIndex;
 
-pub(crate) const CHUNK: usize = 2;
+pub(crate) const LANES: usize = 2;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use paddler_core::upstream::UpstreamSpec;
+use paddler_core::status::StatusEvent;
+use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use paddler_engine::{Engine, EngineConfig, Fault, FaultRule};
 use serde_json::{Value, json};
 
@@ -129,6 +130,39 @@ async fn it_is_sent_once_more_and_not_twice() {
         (502, "upstream_broke", 3)
     );
     world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_is_it_sent_a_third_time_elsewhere() {
+    // Each has a connection that was used before, and is lost.
+    for _ in 0..8 {
+        let stubs = [
+            Stub::start([Do::ok("{}"), Do::Close]).await,
+            Stub::start([Do::ok("{}"), Do::Close]).await,
+        ];
+        let world = Setup::new().start([spec("a", &stubs[0].url)]).await;
+        assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
+        let both = StatusEvent::Upsert(spec("b", &stubs[1].url));
+        world.statuses.apply(both).await.unwrap();
+        assert_eq!(
+            world
+                .statuses
+                .set_draining(UpstreamId::new("a").unwrap(), true)
+                .await,
+            Ok(true)
+        );
+        assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
+        assert_eq!(
+            world
+                .statuses
+                .set_draining(UpstreamId::new("a").unwrap(), false)
+                .await,
+            Ok(true)
+        );
+        assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 502);
+        assert_eq!(stubs[0].seen().len() + stubs[1].seen().len(), 4);
+        world.quiet().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -311,6 +345,24 @@ async fn silence_in_the_middle_is_told_though_the_first_byte_had_more_time() {
         "short of its length"
     );
     world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_went_silent_may_still_be_at_it() {
+    // Its slot is not given to the next one before a report shows that it is free; here there are none.
+    for (fault, status) in [(Fault::Stall, 504), (Fault::StallAfter { bytes: 40 }, 200)] {
+        let setup = Setup::new().with(|setup| {
+            setup.options.timeouts.first_byte = SHORT;
+            setup.options.timeouts.idle = SHORT;
+            setup.board.settle = HANG;
+        });
+        let (engine, world) = alone(setup.queue(9, SHORT), quick().slots(1)).await;
+        engine.set_fault(Some(fault)).unwrap();
+        assert_eq!(post(world.addr, CHAT, &stream(9)).await.status, status);
+        eventually("its weight settles", || world.settling() == 1).await;
+        assert_eq!(post(world.addr, CHAT, &chat(1)).await.reason(), "slots_busy");
+        assert_eq!((world.open_weight(), engine.stats().requests), (1, 1));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -76,12 +76,39 @@ async fn llamacpps_ways_with_connections_cost_no_request() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_lost_takes_its_siblings_along() {
-    // Two connections are kept; the process behind them ends. The first loss must not lead into the second.
-    let stub = Stub::start([Do::ok("{}"), Do::ok("{}"), Do::Close, Do::ok("{}")]).await;
+    // Two connections are kept, and the process behind them is another one now: the first loss must not lead into the
+    // second.
+    let ok = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec();
+    let stub = Stub::start([
+        Do::SayToTwo(ok.clone()),
+        Do::SayToTwo(ok.clone()),
+        Do::SayOnFresh(ok),
+    ])
+    .await;
     let world = Setup::new().start([spec("a", &stub.url)]).await;
     let (one, two) = (chat(1), chat(1));
     let both = tokio::join!(post(world.addr, CHAT, &one), post(world.addr, CHAT, &two));
-    assert_eq!((both.0.status, both.1.status), (200, 200));
-    assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
+    assert_eq!((both.0.status, both.1.status, stub.connections()), (200, 200, 2));
+    assert_eq!(
+        (post(world.addr, CHAT, &chat(1)).await.status, stub.connections()),
+        (200, 3)
+    );
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_rests_after_a_stream() {
+    let chunks = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+    let stub = Stub::start([Do::say(chunks), Do::say(chunks), Do::ok("{}")]).await;
+    let world = Setup::new()
+        .with(|setup| setup.http.rest_after_stream = HANG)
+        .start([spec("a", &stub.url)])
+        .await;
+    for connections in [1, 2, 3] {
+        assert_eq!(
+            (post(world.addr, CHAT, &chat(1)).await.status, stub.connections()),
+            (200, connections)
+        );
+    }
     world.quiet().await;
 }

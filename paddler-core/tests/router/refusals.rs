@@ -147,7 +147,6 @@ async fn the_inside_of_an_engine_is_closed_by_every_name() {
         "/props",
         "/metrics",
         "/lora-adapters",
-        "/sim/stats",
         "/v1/load_lora_adapter",
     ];
     let mut client = Client::connect(world.addr).await;

@@ -1,10 +1,13 @@
 //! An upstream that answers with exactly these bytes.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 /// What a stub does with a request once it has read all of it.
 #[derive(Clone)]
@@ -13,6 +16,10 @@ pub(crate) enum Do {
     Say(Vec<u8>),
     /// Writes these bytes and closes.
     SayAndClose(Vec<u8>),
+    /// Writes these bytes once two requests have come.
+    SayToTwo(Vec<u8>),
+    /// Writes these bytes if they answer the first request of a connection, and closes all other connections.
+    SayOnFresh(Vec<u8>),
     /// Closes.
     Close,
     /// Nothing, for ever.
@@ -36,6 +43,7 @@ impl Do {
 pub(crate) struct Stub {
     pub(crate) url: String,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    connections: Arc<AtomicUsize>,
     serving: AbortHandle,
 }
 
@@ -45,17 +53,25 @@ impl Stub {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let script: Arc<[Do]> = script.into_iter().collect();
-        let log = seen.clone();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (log, count) = (seen.clone(), connections.clone());
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Relaxed);
                 tokio::spawn(serve(stream, script.clone(), log.clone()));
             }
         });
         Self {
             url,
             seen,
+            connections,
             serving: serving.abort_handle(),
         }
+    }
+
+    /// How many connections were made to it.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
     }
 
     /// The requests so far, byte by byte.
@@ -77,7 +93,7 @@ impl Drop for Stub {
 
 async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec<u8>>>>) {
     let mut buffer = Vec::new();
-    loop {
+    for turn in 0.. {
         while length(&buffer).is_none_or(|length| buffer.len() < length) {
             if !matches!(stream.read_buf(&mut buffer).await, Ok(1..)) {
                 return;
@@ -91,7 +107,14 @@ async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec
         match &script[number.min(script.len() - 1)] {
             Do::Say(bytes) => stream.write_all(bytes).await.unwrap(),
             Do::SayAndClose(bytes) => return stream.write_all(bytes).await.unwrap(),
-            Do::Close => return,
+            Do::SayToTwo(bytes) => {
+                while seen.lock().unwrap().len() < 2 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                stream.write_all(bytes).await.unwrap();
+            }
+            Do::SayOnFresh(bytes) if turn == 0 => stream.write_all(bytes).await.unwrap(),
+            Do::SayOnFresh(_) | Do::Close => return,
             Do::Stall => {
                 let mut rest = Vec::new();
                 drop(stream.read_to_end(&mut rest).await);

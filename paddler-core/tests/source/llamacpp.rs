@@ -4,7 +4,7 @@ use paddler_core::source::llamacpp::{
 use paddler_core::status::{Degraded, Health, Report, Signal};
 use paddler_core::upstream::{ModelEntry, Models};
 
-use crate::sample::Recorded;
+use crate::sample::{Recorded, WANTS_A_KEY};
 
 type Reader = fn(u16, &[u8], &mut Report);
 
@@ -17,10 +17,6 @@ fn read_text(reader: Reader, status: u16, body: impl AsRef<[u8]>) -> Report {
     let mut report = Report::new();
     reader(status, body.as_ref(), &mut report);
     report
-}
-
-fn lora(status: u16, body: &[u8], report: &mut Report) {
-    assert!(read_lora_adapters(status, body, report).is_empty());
 }
 
 fn degraded(signal: Signal, expected: &str, found: &str) -> Degraded {
@@ -57,10 +53,9 @@ fn health() {
 
     let denied = read(read_health, "llamacpp/err_401_slots");
     assert_eq!(denied.health, None);
-    let wants_a_key = "unauthorised: the upstream wants a key";
     assert_eq!(
         denied.degraded,
-        [degraded(Signal::Health, "/health", wants_a_key)]
+        [degraded(Signal::Health, "/health", WANTS_A_KEY)]
     );
     let elsewhere = read_text(read_health, 404, "<html>");
     assert_eq!(elsewhere.degraded, [degraded(Signal::Health, "/health", "404")]);
@@ -73,7 +68,7 @@ fn loading_is_said_on_every_path_and_degrades_nothing() {
         (read_props, "llamacpp/props_loading"),
         (read_metrics, "llamacpp/metrics_loading"),
         (read_models, "llamacpp/v1_models_loading"),
-        (lora, "llamacpp/health_loading"),
+        (read_lora_adapters, "llamacpp/health_loading"),
     ];
     for (reader, name) in cases {
         let report = read(reader, name);
@@ -110,7 +105,7 @@ fn slots_that_cannot_be_read_are_unknown() {
         )]
     );
     let denied = read(read_slots, "llamacpp/err_401_slots");
-    assert_eq!(denied.degraded[0].found, "unauthorised: the upstream wants a key");
+    assert_eq!(denied.degraded[0].found, WANTS_A_KEY);
 
     let cases = [
         (200, "<html><body>hello</body></html>", "not JSON"),
@@ -272,18 +267,22 @@ fn metrics() {
 
 #[test]
 fn lora_adapters() {
-    let recorded = Recorded::read("llamacpp/lora_adapters");
-    let mut report = Report::new();
-    let names = read_lora_adapters(recorded.status, &recorded.body, &mut report);
-    assert_eq!(names, ["lora-a".into(), "lora-b".into()]);
+    let report = read(read_lora_adapters, "llamacpp/lora_adapters");
+    assert_eq!(
+        report.loaded_adapters,
+        Some(vec!["lora-a".into(), "lora-b".into()])
+    );
     assert_eq!(report.adapters, None, "requests cannot ask for them by name");
     assert_eq!(report.degraded, []);
 
-    let none = read(lora, "llamacpp/lora_adapters_none");
-    assert_eq!(none.degraded, []);
+    let none = read(read_lora_adapters, "llamacpp/lora_adapters_none");
+    assert_eq!((none.loaded_adapters, none.degraded.len()), (Some(vec![]), 0));
     let other_systems = br#"[{"path":"C:\\loras\\sql.v2.gguf"},{"path":".hidden"},{"path":""},{"path":"x"}]"#;
-    let names = read_lora_adapters(200, other_systems, &mut report);
-    assert_eq!(names, ["sql.v2".into(), ".hidden".into(), "".into(), "x".into()]);
-    let broken = read_text(lora, 200, r#"[{"id":0}]"#);
+    assert_eq!(
+        read_text(read_lora_adapters, 200, other_systems).loaded_adapters,
+        Some(vec!["sql.v2".into(), ".hidden".into(), "".into(), "x".into()])
+    );
+    let broken = read_text(read_lora_adapters, 200, r#"[{"id":0}]"#);
+    assert_eq!(broken.loaded_adapters, None);
     assert_eq!(broken.degraded[0].signal, Signal::Adapters);
 }

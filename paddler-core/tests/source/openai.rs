@@ -2,7 +2,7 @@ use paddler_core::source::openai::{read_health, read_models};
 use paddler_core::status::{Health, Report, Signal};
 use paddler_core::upstream::{ModelEntry, Models};
 
-use crate::sample::Recorded;
+use crate::sample::{Recorded, WANTS_A_KEY};
 
 #[test]
 fn any_answer_but_503_means_ready() {
@@ -45,12 +45,8 @@ fn models() {
 fn models_that_cannot_be_read_are_unknown() {
     let unauthorised = Recorded::read("vllm/err_401_models");
     let cases: [(u16, &[u8], &str); 5] = [
-        (
-            unauthorised.status,
-            &unauthorised.body,
-            "unauthorised: the upstream wants a key",
-        ),
-        (403, b"", "unauthorised: the upstream wants a key"),
+        (unauthorised.status, &unauthorised.body, WANTS_A_KEY),
+        (403, b"", WANTS_A_KEY),
         (429, br#"{"error":{"message":"slow down"}}"#, "429: slow down"),
         (200, b"<!DOCTYPE html>", "not JSON"),
         (200, br#"{"object":"list"}"#, "unknown shape: no list `data`"),

@@ -1,6 +1,8 @@
 use std::borrow::Cow;
 
-use paddler_core::source::prometheus::{Absent, MAX_LINE, MAX_PAGE, Selector, samples, select};
+use paddler_core::source::prometheus::{MAX_LINE, MAX_PAGE, Selector, samples};
+use paddler_core::source::vllm::{VllmNames, read_metrics};
+use paddler_core::status::Report;
 
 use crate::sample::Recorded;
 
@@ -215,31 +217,27 @@ fn selectors() {
 }
 
 #[test]
-fn selecting() {
+fn the_newest_of_the_series_asked_for_counts() {
     let page =
-        b"a{x=\"1\"} 1 1000\na{x=\"2\"} 2 2000\na{x=\"1\",y=\"3\"} 4 1000\nb 5 3000\nb 6 1000\nc 7\nc 8\n";
+        b"a{x=\"1\"} 1 1000\na{x=\"2\"} 2 2000\na{x=\"1\",y=\"3\"} 4 1000\nb 5 3000\nb 6 1000\nc 7\nc 8\nd 1\nd 2 -9\n";
     for (selector, value) in [
-        ("a{x=1}", 1.0),
-        ("a", 2.0),
-        ("a{y=3}", 4.0),
-        ("b", 5.0),
-        ("c", 7.0),
+        ("a{x=1}", Some(1)),
+        ("a", Some(2)),
+        ("a{y=3}", Some(4)),
+        ("b", Some(5)),
+        ("c", Some(7)),
+        ("d", Some(2)),
+        ("a{x=3}", None),
+        ("e", None),
+        ("e{x=1}", None),
     ] {
-        assert_eq!(
-            select(page, &Selector::parse(selector).unwrap()).unwrap().value,
-            value,
-            "{selector}"
-        );
-    }
-    for (selector, absent) in [
-        ("a{x=3}", Absent::Labels),
-        ("d", Absent::Metric),
-        ("d{x=1}", Absent::Metric),
-    ] {
-        assert_eq!(
-            select(page, &Selector::parse(selector).unwrap()),
-            Err(absent),
-            "{selector}"
-        );
+        let names = VllmNames {
+            waiting: vec![Selector::parse(selector).unwrap()],
+            ..VllmNames::none()
+        };
+        let mut report = Report::new();
+        read_metrics(200, page, &names, &mut report);
+        assert_eq!(report.waiting, value, "{selector}");
+        assert_eq!(report.degraded.is_empty(), value.is_some(), "{selector}");
     }
 }

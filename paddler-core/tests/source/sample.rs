@@ -4,6 +4,10 @@ use std::path::Path;
 
 use paddler_core::source::Answer;
 
+/// What is said of an upstream that refuses our key, or the lack of one.
+pub(crate) const WANTS_A_KEY: &str = "unauthorised: the upstream wants a key; name its file in `api_key_file`, or \
+                                      `--upstream-api-key-file`";
+
 /// A recorded answer.
 pub(crate) struct Recorded {
     pub(crate) status: u16,

@@ -5,7 +5,7 @@ use paddler_core::source::vllm::{VllmNames, read_health, read_metrics, read_mode
 use paddler_core::status::{Adapters, Health, Report, Signal};
 use paddler_core::upstream::{ModelEntry, Models};
 
-use crate::sample::Recorded;
+use crate::sample::{Recorded, WANTS_A_KEY};
 
 pub(crate) fn read_page(page: impl AsRef<[u8]>, names: &VllmNames) -> Report {
     let mut report = Report::new();
@@ -92,8 +92,8 @@ fn adapters_are_models_with_a_parent() {
 #[test]
 fn a_refused_list_of_models_is_degraded() {
     for (name, found) in [
-        ("vllm/err_401_models", "unauthorised: the upstream wants a key"),
-        ("vllm/err_401_no_key", "unauthorised: the upstream wants a key"),
+        ("vllm/err_401_models", WANTS_A_KEY),
+        ("vllm/err_401_no_key", WANTS_A_KEY),
         ("vllm/err_404_path", "404: Not Found"),
     ] {
         let recorded = Recorded::read(name);

@@ -100,7 +100,7 @@ fn share(snapshot: &Snapshot, name: &str) -> usize {
 }
 
 async fn check(case: &Case) {
-    let (log, _guard) = Log::begin();
+    let log = Log::begin();
     let (blind, sound) = (
         Engine::start((case.engine)()).await.unwrap(),
         Engine::start((case.engine)()).await.unwrap(),

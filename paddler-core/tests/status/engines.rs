@@ -103,10 +103,10 @@ async fn llamacpp_is_found_out_and_says_how_it_is() {
         .entry("a", "all of it others'", |entry| entry.others() == 3)
         .await;
     assert_eq!(entry.limit(), Some(2));
-    assert_eq!(
-        engine.stats().by_path.get("/lora-adapters"),
-        None,
-        "what nobody reads is not asked"
+    let asked = engine.stats().by_path;
+    assert!(
+        asked["/lora-adapters"] <= asked["/slots"].div_ceil(10),
+        "what seldom changes is asked seldom"
     );
     assert_eq!(
         engine.stats().by_path.get("/version"),

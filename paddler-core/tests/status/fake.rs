@@ -149,6 +149,7 @@ pub(crate) fn llama(path: &str, busy: usize, slots: usize, model: &str) -> Reply
             "llamacpp:requests_processing {busy}\nllamacpp:requests_deferred 0\n"
         )),
         "/props" => Reply::ok(format!(r#"{{"total_slots":{slots}}}"#)),
+        "/lora-adapters" => Reply::ok("[]"),
         "/v1/models" => Reply::ok(format!(
             r#"{{"data":[{{"id":"{model}","object":"model","owned_by":"llamacpp"}}]}}"#
         )),

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use paddler_core::Moment;
 use paddler_core::schedule::{Node, Signals, Tree, trees};
-use paddler_core::status::{Failure, FailureKind, FixedList, PollOptions, Report, StatusEvent, StatusSource};
-use paddler_core::upstream::UpstreamSpec;
-use tokio::time::{Instant, sleep};
+use paddler_core::status::{
+    Failure, FailureKind, FixedList, PollOptions, Report, StatusBoard, StatusEvent, StatusSource,
+};
+use paddler_core::upstream::{Ledger, UpstreamSpec};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::fake::{Fake, Net, Reply};
 use crate::log::Log;
@@ -170,7 +173,7 @@ async fn a_tree_and_a_drain_take_effect() {
         .await
         .unwrap();
     rig.until("another tree", |snapshot| {
-        snapshot.tree().len() == 1 && *snapshot.tree().as_ref() != pick_anyone()
+        snapshot.tree().node_count() == 1 && snapshot.tree().to_string() != pick_anyone().to_string()
     })
     .await;
     assert!(rig.reserve().is_none());
@@ -195,7 +198,7 @@ async fn what_a_source_said_stays_when_it_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_panics_ends_nothing_but_itself() {
-    let (log, _guard) = Log::begin();
+    let log = Log::begin();
     let broken = Says::new([StatusEvent::Upsert(here("a"))], true);
     let rig = unpolled(vec![
         Box::new(broken),
@@ -234,6 +237,30 @@ async fn what_is_said_of_strangers_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_finds_no_place_on_the_board_is_not_polled() {
+    let mut board = StatusBoard::new(trees::gateway());
+    for at in 0..Ledger::CAPACITY {
+        board.apply(StatusEvent::Upsert(here(&format!("u{at}"))), Moment::ZERO);
+    }
+    let fake = Fake::llama(0, 4);
+    let net = Net::of([("http://here", fake.clone())]);
+    let rig = Rig::over(
+        board,
+        vec![Box::new(FixedList::new([here("late")]))],
+        net,
+        Some(PollOptions::default()),
+    );
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.snapshot().find("late").is_none() && fake.polls().is_empty());
+    rig.statuses.apply(StatusEvent::Remove(id("u0"))).await.unwrap();
+    rig.statuses
+        .apply(StatusEvent::Upsert(here("late")))
+        .await
+        .unwrap();
+    rig.report("late", "a report", |_| true).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_request_gives_its_place_back_after_a_while_when_nobody_says_so() {
     let alone = here("a").max_in_flight(1);
     let rig = Rig::start(
@@ -248,12 +275,17 @@ async fn a_cancelled_request_gives_its_place_back_after_a_while_when_nobody_says
     let ended = Instant::now();
     drop(lease);
     assert!(rig.reserve().is_none(), "the engine may still be at it");
-    let lease = loop {
-        match rig.reserve() {
-            Some(lease) => break lease,
-            None => sleep(Duration::from_millis(10)).await,
+    let again = async {
+        loop {
+            match rig.reserve() {
+                Some(lease) => return lease,
+                None => sleep(Duration::from_millis(10)).await,
+            }
         }
     };
+    let lease = timeout(Duration::from_secs(60), again)
+        .await
+        .expect("its place is lost");
     let held = ended.elapsed();
     assert!(
         (Duration::from_secs(10)..Duration::from_millis(10_600)).contains(&held),
@@ -293,9 +325,9 @@ async fn a_loop_that_is_dropped_ends_all_its_tasks() {
 
 #[tokio::test(start_paused = true)]
 async fn the_log_tells_news_and_only_news() {
-    let (log, _guard) = Log::begin();
+    let log = Log::begin();
     let fake = Fake::new(|path, polls| match polls {
-        3 | 4 | 5 => Reply::Refuses,
+        3..=5 => Reply::Refuses,
         7 | 8 => Reply::Says(500, String::new()),
         _ => crate::fake::llama(path, 0, 4, "m"),
     });

@@ -1,23 +1,35 @@
 //! What was said in the log, to be looked at.
 
+use std::cell::RefCell;
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-/// Lines of the log of this thread, each `LEVEL message field=value ..`.
+thread_local! {
+    static HERE: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
+
+/// Lines of the log of one test, each `LEVEL message field=value ..`. Tests run on a thread each, and so does the loop
+/// that they start.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
+/// Listens on every thread, before anything is said: a place in the code that first speaks while nobody listens may
+/// be taken for silent ever after.
+pub(crate) fn listen() {
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
+}
+
 impl Log {
-    /// Writes down what this thread says while the guard lives.
-    pub(crate) fn begin() -> (Self, DefaultGuard) {
+    /// Writes down what this thread says from now on.
+    pub(crate) fn begin() -> Self {
         let log = Self::default();
-        let guard = tracing::subscriber::set_default(log.clone());
-        (log, guard)
+        HERE.set(Some(log.clone()));
+        log
     }
 
     /// How many lines have all of these words in them.
@@ -30,6 +42,8 @@ impl Log {
     }
 }
 
+struct Listener;
+
 struct Line(String);
 
 impl Visit for Line {
@@ -38,7 +52,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Log {
+impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("paddler_core")
     }
@@ -52,9 +66,13 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        HERE.with_borrow(|log| {
+            if let Some(Log(lines)) = log {
+                let mut line = Line(event.metadata().level().to_string());
+                event.record(&mut line);
+                lines.lock().unwrap().push(line.0);
+            }
+        });
     }
 
     fn enter(&self, _: &Id) {}

@@ -44,8 +44,18 @@ impl Rig {
         connect: Arc<dyn Connect>,
         poll: Option<PollOptions>,
     ) -> Self {
+        Self::over(StatusBoard::new(tree), sources, connect, poll)
+    }
+
+    pub(crate) fn over(
+        board: StatusBoard,
+        sources: Vec<Box<dyn StatusSource>>,
+        connect: Arc<dyn Connect>,
+        poll: Option<PollOptions>,
+    ) -> Self {
+        crate::log::listen();
         let clock = Clock::new();
-        let statuses = StatusLoop::start(StatusBoard::new(tree), sources, connect, poll, clock);
+        let statuses = StatusLoop::start(board, sources, connect, poll, clock);
         let published = statuses.published();
         Self {
             statuses,

@@ -23,20 +23,6 @@ pub(in crate::config) const CONDITIONS: &[&str] = &[
     "not",
 ];
 
-const TASKS: [Task; 11] = [
-    Task::Chat,
-    Task::Completion,
-    Task::Infill,
-    Task::Embedding,
-    Task::Pooling,
-    Task::Rerank,
-    Task::Responses,
-    Task::Messages,
-    Task::Audio,
-    Task::Image,
-    Task::Other,
-];
-
 impl Compiler<'_> {
     pub(super) fn condition(&mut self, at: &At<'_>) -> Option<Condition> {
         let call = self.call(at, "a condition")?;
@@ -70,7 +56,7 @@ impl Compiler<'_> {
                 Some(Condition::Model(name.into()))
             }
             "task" => {
-                let words = TASKS.map(|task| (task.as_str(), task));
+                let words: Vec<_> = Task::ALL.iter().map(|task| (task.as_str(), *task)).collect();
                 let task = self.params(&call, "{task: chat}")?.word(self.faults, &words)?;
                 Some(Condition::Task(task))
             }

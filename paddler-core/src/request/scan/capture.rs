@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::error::ScanErrorKind;
 use super::field::{
-    CONTENT, DOCUMENTS, Field, INPUT, KeyBuffer, LIMIT_KEYS, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT,
-    TEXT_2, TEXT_KEYS, TEXTS, Tally, Value,
+    CONTENT, DOCUMENTS, Field, INPUT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, TEXT_2,
+    TEXT_KEYS, TEXTS, Tally, Value,
 };
 use super::{AskedModel, ScanLimits, Scanned};
 
@@ -60,12 +60,10 @@ pub(super) struct Capture {
     model_spans: Vec<Range<u64>>,
     stream: bool,
     n: [Option<u32>; 2],
-    limits: [Option<u32>; LIMIT_KEYS.len()],
     store: Option<bool>,
     background: bool,
     previous_response: bool,
     user: Option<String>,
-    slot: Option<u32>,
     tallies: [Tally; TEXT_KEYS.len()],
 }
 
@@ -83,12 +81,10 @@ impl Capture {
             model_spans: Vec::new(),
             stream: false,
             n: [None; 2],
-            limits: [None; LIMIT_KEYS.len()],
             store: None,
             background: false,
             previous_response: false,
             user: None,
-            slot: None,
             tallies: [Tally::default(); TEXT_KEYS.len()],
         }
     }
@@ -189,8 +185,6 @@ impl Capture {
             }
             Field::N => self.n[0] = value.as_count().ok_or_else(|| wrong("n", COUNT, &span))?,
             Field::NCmpl => self.n[1] = value.as_count().ok_or_else(|| wrong("n_cmpl", COUNT, &span))?,
-            Field::Limit(index) => self.limits[index] = value.as_count().flatten(),
-            Field::Slot => self.slot = value.as_count().flatten(),
             // Engines coerce what is no bool, each in its own way: only what none reads as false is false.
             Field::Store => self.store = (value != Value::Null).then_some(value != Value::Bool(false)),
             Field::Background => self.background = !matches!(value, Value::Null | Value::Bool(false)),
@@ -262,16 +256,13 @@ impl Capture {
             model,
             stream: self.stream,
             n: self.n[0].max(self.n[1]),
-            max_tokens: self.limits.iter().copied().flatten().next(),
             prompts: prompts(PROMPT),
             inputs: prompts(INPUT).or(prompts(CONTENT)),
             documents: prompts(DOCUMENTS).or(prompts(TEXTS)).or(prompts(TEXT_2)),
-            messages: self.tallies[MESSAGES].present,
             store: self.store,
             background: self.background,
             previous_response: self.previous_response,
             user: self.user.filter(|user| !user.is_empty()).map(Arc::from),
-            slot: self.slot,
             prompt_bytes: self.tallies.iter().map(|tally| tally.bytes).sum(),
             token_ids: self.tallies.iter().map(|tally| tally.token_ids).sum(),
             media: self

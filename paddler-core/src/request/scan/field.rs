@@ -27,14 +27,6 @@ pub(super) const TEXTS: usize = 4;
 pub(super) const TEXT_2: usize = 5;
 pub(super) const MESSAGES: usize = 6;
 
-/// The most new tokens, newest name first: engines that know several prefer it.
-pub(super) const LIMIT_KEYS: [&str; 4] = [
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_tokens",
-    "n_predict",
-];
-
 /// Keys inside of a prompt whose strings are addresses or encoded files, not text.
 pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];
 
@@ -50,9 +42,7 @@ pub(super) enum Field {
     Background,
     PreviousResponse,
     User,
-    Slot,
     Text(usize),
-    Limit(usize),
 }
 
 impl Field {
@@ -65,13 +55,11 @@ impl Field {
             "background" => Self::Background,
             "previous_response_id" => Self::PreviousResponse,
             "user" => Self::User,
-            "id_slot" => Self::Slot,
             // No other character folds to one of these letters, so that ASCII is enough.
             _ if key.eq_ignore_ascii_case("model") => Self::Model,
             _ => {
-                let text = TEXT_KEYS.iter().position(|name| *name == key).map(Self::Text);
-                let limit = || LIMIT_KEYS.iter().position(|name| *name == key).map(Self::Limit);
-                text.or_else(limit).unwrap_or(Self::Ignored)
+                let text = TEXT_KEYS.iter().position(|name| *name == key);
+                text.map_or(Self::Ignored, Self::Text)
             }
         }
     }

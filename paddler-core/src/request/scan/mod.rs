@@ -106,9 +106,6 @@ pub struct Scanned {
     /// `n`, or llama.cpp's name for it, `n_cmpl`: the greater. How many answers to each prompt. Something else than a
     /// whole number or null is an error, since the weight of the request depends on it; saturates.
     pub n: Option<u32>,
-    /// The most new tokens for each answer: the first known of `max_completion_tokens`, `max_output_tokens`,
-    /// `max_tokens` and `n_predict`. Unknown: absent, negative (llama.cpp's *no limit*), or no whole number; saturates.
-    pub max_tokens: Option<u32>,
     /// How many prompts `prompt` holds. A string is one; an array of strings or of arrays is one for each; an array with
     /// a token id (a whole number) in it is one as a whole. `None`: absent or null.
     pub prompts: Option<u32>,
@@ -117,8 +114,6 @@ pub struct Scanned {
     pub inputs: Option<u32>,
     /// How many documents a rerank or score has: the items of `documents`, or else of `texts`, or else of `text_2`.
     pub documents: Option<u32>,
-    /// Whether `messages` is there and not null.
-    pub messages: bool,
     /// `store`. What is neither a bool nor null counts as true, because some engine may take it so.
     pub store: Option<bool>,
     /// `background`, in the same way.
@@ -127,8 +122,6 @@ pub struct Scanned {
     pub previous_response: bool,
     /// `user`: a string, not empty, not longer than [`ScanLimits::max_captured`]; else `None`.
     pub user: Option<Arc<str>>,
-    /// `id_slot`: the slot that a llama.cpp client insists on. Negative is *any*: `None`.
-    pub slot: Option<u32>,
     /// How much text the prompt has, in bytes of UTF-8 after decoding: all strings (not keys) under `messages`,
     /// `prompt`, `input`, `content`, `documents`, `texts`, `text_1`, `text_2`, `query`, `system`, `instructions`,
     /// `tools`, `functions`, `input_prefix`, `input_suffix` and `input_extra`, without media.

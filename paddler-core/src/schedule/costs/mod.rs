@@ -1,18 +1,26 @@
 //! Which costs are built in?
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::context::{PickCx, Reads};
 use super::cost::Cost;
+use super::node::words;
 use crate::upstream::UpstreamIndex;
 
 /// Requests waiting there. See [`queue`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Queue;
 
 /// The number of requests waiting there; corrected, at least what exceeds its room. Unknown where it does not say.
 pub fn queue() -> Queue {
     Queue
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("queue")
+    }
 }
 
 impl Cost for Queue {
@@ -26,13 +34,19 @@ impl Cost for Queue {
 }
 
 /// Load as a share of room. See [`in_flight_share`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InFlightShare;
 
 /// All load as a share of what the engine works on at once: our own open weight, and others' as of the last report. So a
 /// machine with 8 slots and 2 busy is better than one with 2 slots and 1 busy. Unknown where the room is not known.
 pub fn in_flight_share() -> InFlightShare {
     InFlightShare
+}
+
+impl fmt::Debug for InFlightShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("in_flight_share")
+    }
 }
 
 impl Cost for InFlightShare {
@@ -46,13 +60,19 @@ impl Cost for InFlightShare {
 }
 
 /// How near the KV cache is to full. See [`kv_pressure`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KvPressure;
 
 /// `k / (1 - k)` of the KV-cache usage `k`: flat while there is room, and without bound as it runs out, which is when
 /// engines begin to evict requests. 0.5 costs 1, 0.9 costs 9. Unknown where the engine does not say.
 pub fn kv_pressure() -> KvPressure {
     KvPressure
+}
+
+impl fmt::Debug for KvPressure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("kv_pressure")
+    }
 }
 
 impl Cost for KvPressure {
@@ -68,7 +88,7 @@ impl Cost for KvPressure {
 }
 
 /// Prompt work ahead times requests in flight. See [`prefill_product`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrefillProduct;
 
 /// `(P + n) * (A + 1)`: `P` prompt tokens that we have sent there and that no first byte has answered, `n` those of this
@@ -81,6 +101,12 @@ pub struct PrefillProduct;
 /// a prompt counts as one token, so that load still tells upstreams apart.
 pub fn prefill_product() -> PrefillProduct {
     PrefillProduct
+}
+
+impl fmt::Debug for PrefillProduct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("prefill_product")
+    }
 }
 
 impl Cost for PrefillProduct {
@@ -97,13 +123,20 @@ impl Cost for PrefillProduct {
 }
 
 /// Several costs, each times its weight. See [`weighted`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Weighted(Vec<(f32, Arc<dyn Cost>)>);
 
 /// The sum of costs, each times its weight. Unknown where any part is unknown. Units are not made alike: a weight has to
 /// do that.
 pub fn weighted(parts: impl IntoIterator<Item = (f32, Arc<dyn Cost>)>) -> Weighted {
     Weighted(parts.into_iter().collect())
+}
+
+impl fmt::Debug for Weighted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.0.iter().map(|(weight, cost)| format!("{weight} {cost:?}"));
+        write!(f, "weighted [{}]", words(parts))
+    }
 }
 
 impl Cost for Weighted {

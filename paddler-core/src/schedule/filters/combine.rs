@@ -1,19 +1,20 @@
 //! How do filters combine?
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 
 /// Keeps those that pass every filter. See [`all_of`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AllOf(Vec<Arc<dyn Filter>>);
 
 /// Keeps those that pass at least one filter. See [`any_of`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AnyOf(Vec<Arc<dyn Filter>>);
 
 /// Keeps those that do not pass. See [`not`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Not(Arc<dyn Filter>);
 
 /// Keeps those that pass every filter, one after the other: a relative filter sees those that the ones before it left.
@@ -30,7 +31,7 @@ pub fn any_of(filters: impl IntoIterator<Item = Arc<dyn Filter>>) -> AnyOf {
 
 /// Keeps those that do not pass.
 pub fn not(filter: impl Filter) -> Not {
-    Not(Arc::new(filter))
+    Not(filter.into_shared())
 }
 
 fn reads(filters: &[Arc<dyn Filter>]) -> Reads {
@@ -47,6 +48,12 @@ fn first_lack(filters: &[Arc<dyn Filter>], cx: &PickCx<'_>) -> Lack {
     )
 }
 
+impl fmt::Debug for AllOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "all {:?}", self.0)
+    }
+}
+
 impl Filter for AllOf {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         self.0.iter().try_for_each(|filter| filter.narrow(cx, set))
@@ -61,6 +68,12 @@ impl Filter for AllOf {
     }
 }
 
+impl fmt::Debug for AnyOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "any {:?}", self.0)
+    }
+}
+
 impl Filter for AnyOf {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         set.keep_any(self.0.len(), false, |part, copy| self.0[part].narrow(cx, copy))
@@ -72,6 +85,12 @@ impl Filter for AnyOf {
 
     fn reads(&self) -> Reads {
         reads(&self.0)
+    }
+}
+
+impl fmt::Debug for Not {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not {:?}", self.0)
     }
 }
 

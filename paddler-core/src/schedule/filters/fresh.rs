@@ -1,5 +1,6 @@
 //! Whose word is recent enough to go by?
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::schedule::candidates::mask;
@@ -8,7 +9,7 @@ use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Re
 use crate::upstream::UpstreamIndex;
 
 /// Keeps upstreams that have said how they are at most so long ago. See [`fresh`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fresh {
     max_age: Duration,
 }
@@ -19,12 +20,18 @@ pub fn fresh(max_age: Duration) -> Fresh {
 }
 
 /// Keeps upstreams that have ever said how they are. See [`heard`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Heard;
 
 /// Keeps upstreams that have ever said how they are, however long ago.
 pub fn heard() -> Heard {
     Heard
+}
+
+impl fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fresh {:?}", self.max_age)
+    }
 }
 
 impl Filter for Fresh {
@@ -50,6 +57,12 @@ impl Filter for Fresh {
 
     fn reads(&self) -> Reads {
         Reads::NONE
+    }
+}
+
+impl fmt::Debug for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("heard")
     }
 }
 

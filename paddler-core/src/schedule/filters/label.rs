@@ -1,10 +1,12 @@
 //! Who carries a label?
 
+use std::fmt;
+
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::upstream::UpstreamSpec;
 
 /// Keeps upstreams that carry a label. See [`label`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Label {
     name: String,
     values: Vec<String>,
@@ -24,6 +26,16 @@ impl Label {
     fn is_on(&self, spec: &UpstreamSpec) -> bool {
         let value = spec.labels.get(&self.name);
         value.is_some_and(|value| self.values.is_empty() || self.values.contains(value))
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "label {}", self.name)?;
+        if self.values.is_empty() {
+            return Ok(());
+        }
+        write!(f, " in [{}]", self.values.join(", "))
     }
 }
 

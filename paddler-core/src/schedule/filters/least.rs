@@ -4,12 +4,15 @@
 //! that reach the filter, those stay whose value is at most `min + (max - min) / n`, inclusive, where the maximum starts
 //! from zero. For queue lengths the division is of whole numbers.
 
+use std::fmt;
+
+use super::threshold::{Bound, Unknown, kv_cache, queue_depth};
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason, Signals};
 use crate::status::UNKNOWN;
 use crate::upstream::UpstreamIndex;
 
 /// Keeps the lowest bucket. Made by [`least_queue`] and [`least_kv_cache`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Least {
     /// By requests waiting.
     Queue,
@@ -38,8 +41,12 @@ impl Least {
         min + if self == Self::Queue { share.floor() } else { share }
     }
 
-    /// Keeps the lowest bucket of what `value` says; NaN is unknown.
-    fn keep(self, set: &mut CandidateSet<'_>, value: impl Fn(UpstreamIndex) -> f64) {
+    /// The highest value that stays, and whether the unknown do; `None` where nobody is known. NaN is unknown.
+    fn bucket(
+        self,
+        set: &mut CandidateSet<'_>,
+        value: impl Fn(UpstreamIndex) -> f64,
+    ) -> Option<(f64, Unknown)> {
         let n = set.len();
         let (mut min, mut max, mut known) = (f64::INFINITY, 0.0f64, 0);
         set.iter().for_each(|upstream| {
@@ -54,36 +61,48 @@ impl Least {
             known += usize::from(!value.is_nan());
         });
         if known == 0 {
-            return;
+            return None;
         }
         let edge = self.edge(min, max, n);
         let number = |upstream| Some(value(upstream)).filter(|value| !value.is_nan());
-        let unknown_stays = known < n && set.median(number).is_some_and(|median| median <= edge);
-        set.retain(|upstream| {
-            let value = value(upstream);
-            (value <= edge) | (unknown_stays & value.is_nan())
-        });
+        let stays = known < n && set.median(number).is_some_and(|median| median <= edge);
+        Some((edge, if stays { Unknown::Pass } else { Unknown::Fail }))
+    }
+}
+
+impl fmt::Debug for Least {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "least_queue",
+            Self::KvCache => "least_kv_cache",
+        })
     }
 }
 
 impl Filter for Least {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         let columns = &cx.snapshot.columns;
-        match (self, cx.signals) {
+        let bucket = match (self, cx.signals) {
             // The same as below, without a look at the corrections.
             (Self::Queue, Signals::Reported) => {
-                let waiting = |upstream: UpstreamIndex| match columns.waiting[upstream.get()] {
+                self.bucket(set, |upstream| match columns.waiting[upstream.get()] {
                     UNKNOWN => f64::NAN,
                     waiting => f64::from(waiting),
-                };
-                self.keep(set, waiting);
+                })
             }
             (Self::Queue, Signals::Corrected) => {
-                self.keep(set, |upstream| cx.waiting(upstream).map_or(f64::NAN, f64::from));
+                self.bucket(set, |upstream| cx.waiting(upstream).map_or(f64::NAN, f64::from))
             }
-            (Self::KvCache, _) => self.keep(set, |upstream| columns.kv[upstream.get()]),
-        }
-        Ok(())
+            (Self::KvCache, _) => self.bucket(set, |upstream| columns.kv[upstream.get()]),
+        };
+        let Some((edge, unknown)) = bucket else {
+            return Ok(());
+        };
+        let within = match self {
+            Self::Queue => queue_depth(Bound::AtMost(edge)),
+            Self::KvCache => kv_cache(Bound::AtMost(edge)),
+        };
+        within.unknown(unknown).narrow(cx, set)
     }
 
     fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {

@@ -1,10 +1,12 @@
 //! Who serves the model that is asked for?
 
+use std::fmt;
+
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::status::ModelRow;
 
 /// Keeps upstreams that serve the model. See [`model`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ServesModel;
 
 /// Keeps upstreams that list the model or adapter that is asked for, under its name or an alias, and those that answer
@@ -14,6 +16,12 @@ pub struct ServesModel;
 /// who has it may come back or speak up.
 pub fn model() -> ServesModel {
     ServesModel
+}
+
+impl fmt::Debug for ServesModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("model")
+    }
 }
 
 impl Filter for ServesModel {

@@ -1,9 +1,11 @@
 //! Who is there, and able to serve?
 
+use std::fmt;
+
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 
 /// Keeps everybody. See [`present`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Present;
 
 /// Keeps everybody, so that a `require` of it ends the walk only where there is nobody at all.
@@ -12,13 +14,19 @@ pub fn present() -> Present {
 }
 
 /// Keeps upstreams that are able to serve. See [`healthy`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Healthy;
 
 /// Keeps upstreams that are not known to be unable: those that say they are loading or failing go out, and those that
 /// refused several connections in a row. Who has not spoken yet stays.
 pub fn healthy() -> Healthy {
     Healthy
+}
+
+impl fmt::Debug for Present {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("present")
+    }
 }
 
 impl Filter for Present {
@@ -32,6 +40,12 @@ impl Filter for Present {
 
     fn reads(&self) -> Reads {
         Reads::NONE
+    }
+}
+
+impl fmt::Debug for Healthy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("healthy")
     }
 }
 

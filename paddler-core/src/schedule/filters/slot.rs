@@ -1,18 +1,27 @@
 //! Who has a free slot?
 
+use std::fmt;
+
 use crate::schedule::candidates::mask;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::upstream::{Reserve, UpstreamIndex};
 
 /// Keeps upstreams where the request fits under the limit. See [`slot`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HasSlot;
 
 /// Keeps upstreams where the weight of this request fits: what we have open there plus what others had at the last
-/// report stays within its slots, or within the limit that its spec sets. An upstream without either has no limit, and
-/// passes. A request heavier than the whole limit fits where nothing else is open.
+/// report stays within its slots, or within the limit that its spec sets. What waits in the engine's own queue counts as
+/// well as what runs. An upstream without slots and limit has no limit, and passes. A request heavier than the whole
+/// limit fits where nothing else is open.
 pub fn slot() -> HasSlot {
     HasSlot
+}
+
+impl fmt::Debug for HasSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("slot")
+    }
 }
 
 impl Filter for HasSlot {

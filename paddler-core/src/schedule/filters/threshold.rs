@@ -1,5 +1,7 @@
 //! Who is under a limit?
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::candidates::mask;
@@ -49,7 +51,7 @@ pub enum Unknown {
 }
 
 /// Keeps upstreams whose value is within a bound. Made by [`queue_depth`] and [`kv_cache`].
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct Threshold {
     signal: What,
     bound: Bound,
@@ -62,7 +64,8 @@ enum What {
     KvCache,
 }
 
-/// Keeps upstreams where the number of requests waiting is within the bound. Unknown: passes.
+/// Keeps upstreams where the number of requests waiting is within the bound. Unknown: passes. A request that takes no room
+/// (control) passes everywhere.
 pub fn queue_depth(bound: Bound) -> Threshold {
     Threshold {
         signal: What::QueueDepth,
@@ -71,7 +74,8 @@ pub fn queue_depth(bound: Bound) -> Threshold {
     }
 }
 
-/// Keeps upstreams where the share of the KV cache in use, 0 to 1, is within the bound. Unknown: passes.
+/// Keeps upstreams where the share of the KV cache in use, 0 to 1, is within the bound. Unknown: passes. A request that
+/// takes no room (control) passes everywhere.
 pub fn kv_cache(bound: Bound) -> Threshold {
     Threshold {
         signal: What::KvCache,
@@ -89,8 +93,29 @@ impl Threshold {
     }
 }
 
+impl fmt::Debug for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.signal {
+            What::QueueDepth => "queue_depth",
+            What::KvCache => "kv_cache",
+        })?;
+        match self.bound {
+            Bound::Below(limit) => write!(f, " below {limit}"),
+            Bound::AtMost(limit) => write!(f, " at_most {limit}"),
+        }?;
+        match self.unknown {
+            Unknown::Pass => Ok(()),
+            Unknown::Fail => f.write_str(" unknown fail"),
+        }
+    }
+}
+
 impl Filter for Threshold {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        // What takes no room is not kept out by a limit of load: it has to be answered also while all are busy.
+        if cx.facts.weight == 0 {
+            return Ok(());
+        }
         let unknown = self.unknown == Unknown::Pass;
         match self.signal {
             What::QueueDepth => {

@@ -1,5 +1,6 @@
 //! Who is nearly as good as the best?
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::schedule::{CandidateSet, Class, Cost, Filter, FilterError, Lack, PickCx, Reads, Reason};
@@ -15,7 +16,7 @@ pub enum Margin {
 }
 
 /// Keeps upstreams whose cost is near the best. See [`within_best`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct WithinBest {
     cost: Arc<dyn Cost>,
     margin: Margin,
@@ -25,8 +26,18 @@ pub struct WithinBest {
 /// keeps everybody. NaN goes out, unless it is all there is.
 pub fn within_best(cost: impl Cost, margin: Margin) -> WithinBest {
     WithinBest {
-        cost: Arc::new(cost),
+        cost: cost.into_shared(),
         margin,
+    }
+}
+
+impl fmt::Debug for WithinBest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "within_best {:?} ", self.cost)?;
+        match self.margin {
+            Margin::Times(factor) => write!(f, "times {factor}"),
+            Margin::Plus(more) => write!(f, "plus {more}"),
+        }
     }
 }
 

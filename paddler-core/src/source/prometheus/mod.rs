@@ -1,11 +1,11 @@
 //! What stands on a Prometheus text page?
 //!
-//! [`samples`] walks over a page and yields its samples as they stand there, borrowed from the page; [`select`] finds
-//! the one series that a [`Selector`] asks for. The parser reads the text format 0.0.4 and OpenMetrics 1.0, and is
-//! made for pages that it cannot trust: a line that it cannot read is skipped and counted, and the rest is still read.
+//! [`samples`] walks over a page and yields its samples as they stand there, borrowed from the page; a [`Selector`] says
+//! which series is meant. The parser reads the text format 0.0.4 and OpenMetrics 1.0, and is made for pages that it
+//! cannot trust: a line that it cannot read is skipped and counted, and the rest is still read.
 //!
 //! ```
-//! use paddler_core::source::prometheus::{Selector, samples, select};
+//! use paddler_core::source::prometheus::{Selector, samples};
 //!
 //! let page = b"# TYPE queue gauge\nqueue{engine=\"0\"} 3 1700000000000\nqueue{engine=\"1\"} oops\n";
 //! let mut on_page = samples(page);
@@ -14,9 +14,7 @@
 //! assert_eq!(queue.label("engine").as_deref(), Some("0"));
 //! assert!(on_page.next().is_none());
 //! assert_eq!(on_page.malformed(), 1);
-//!
-//! let found = select(page, &Selector::parse("queue{engine=0}").unwrap()).unwrap();
-//! assert_eq!(found.value, 3.0);
+//! assert!(Selector::parse("queue{engine=0}").unwrap().matches(&queue));
 //! ```
 //!
 //! Left out: names in quotes (UTF-8 names, which a server only sends to those who ask for them) and the native
@@ -26,7 +24,6 @@ mod labels;
 mod selector;
 
 use std::borrow::Cow;
-use std::fmt;
 
 pub use labels::{Label, Labels};
 pub use selector::{InvalidSelector, Selector};
@@ -187,40 +184,3 @@ const BLANKS: [char; 2] = [' ', '\t'];
 fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
-
-/// Finds the series that `selector` asks for: of several, the one with the newest time stamp, and the first on the
-/// page where time stamps are equal or missing. A series without a time stamp is older than any with one.
-///
-/// # Errors
-/// [`Absent`] when no series matches.
-pub fn select<'a>(page: &'a [u8], selector: &Selector) -> Result<Sample<'a>, Absent> {
-    let mut absent = Absent::Metric;
-    let mut newest: Option<Sample<'a>> = None;
-    for sample in samples(page).filter(|sample| sample.name == selector.name()) {
-        absent = Absent::Labels;
-        if selector.matches(&sample) && newest.is_none_or(|kept| sample.timestamp_ms > kept.timestamp_ms) {
-            newest = Some(sample);
-        }
-    }
-    newest.ok_or(absent)
-}
-
-/// Why [`select`] found nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Absent {
-    /// The page has no series of that name.
-    Metric,
-    /// The page has series of that name, none of them with the labels asked for.
-    Labels,
-}
-
-impl fmt::Display for Absent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Metric => "missing",
-            Self::Labels => "no series with these labels",
-        })
-    }
-}
-
-impl std::error::Error for Absent {}

@@ -33,6 +33,7 @@ pub(in crate::status) struct Asker {
 #[derive(Debug, Default)]
 struct Memory {
     models: Option<Models>,
+    loaded_adapters: Option<Vec<Arc<str>>>,
     slots_total: Option<u32>,
     degraded: Vec<Degraded>,
 }
@@ -40,6 +41,7 @@ struct Memory {
 impl Memory {
     fn complete(&self, report: &mut Report) {
         report.models.clone_from(&self.models);
+        report.loaded_adapters.clone_from(&self.loaded_adapters);
         report.slots_total = report.slots_total.or(self.slots_total);
         report.degraded.extend(self.degraded.iter().cloned());
     }
@@ -115,11 +117,8 @@ impl Asker {
             if number == plan.quick.len() {
                 quickly_degraded = report.degraded.len();
             }
-            // Its adapters are chosen by a field of their own and are no part of a report.
-            if endpoint != Endpoint::LoraAdapters {
-                let answer = self.get(endpoint).await?;
-                self.read(engine, endpoint, &answer, &mut report);
-            }
+            let answer = self.get(endpoint).await?;
+            self.read(engine, endpoint, &answer, &mut report);
             if report.health == Some(Health::Loading) {
                 // It says the same on every path, and may come back as another model.
                 self.poll = 0;
@@ -129,6 +128,7 @@ impl Asker {
         if self.poll.is_multiple_of(Plan::SLOW_EVERY) {
             self.memory = Memory {
                 models: report.models.clone(),
+                loaded_adapters: report.loaded_adapters.clone(),
                 slots_total: report.slots_total,
                 degraded: report.degraded.split_off(quickly_degraded),
             };
@@ -148,6 +148,7 @@ impl Asker {
             (Engine::Llamacpp, Endpoint::Props) => llamacpp::read_props(status, body, report),
             (Engine::Llamacpp, Endpoint::Metrics) => llamacpp::read_metrics(status, body, report),
             (Engine::Llamacpp, Endpoint::Models) => llamacpp::read_models(status, body, report),
+            (Engine::Llamacpp, Endpoint::LoraAdapters) => llamacpp::read_lora_adapters(status, body, report),
             (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
             (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
             (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
@@ -159,40 +160,37 @@ impl Asker {
 
     /// Asks what tells engines apart.
     async fn find_out(&mut self) -> Result<Engine, Failure> {
-        let health = self.probe(Endpoint::Health).await?;
-        let props = self.probe(Endpoint::Props).await?;
-        let metrics = self.probe(Endpoint::Metrics).await?;
-        let version = self.probe(Endpoint::Version).await?;
-        let models = self.get(Endpoint::Models).await?;
+        let mut told = Vec::new();
+        for endpoint in Plan::of(Engine::Auto).asks(0) {
+            match self.get(endpoint).await {
+                Ok(answer) => told.push((endpoint, answer)),
+                // Not every server knows each of these paths, and some break off.
+                Err(failure) if failure.kind == FailureKind::Unreadable && endpoint != Endpoint::Models => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let answer = |asked| {
+            told.iter()
+                .find_map(|(endpoint, answer)| (*endpoint == asked).then(|| answer.view()))
+        };
         let answers = ProbeAnswers {
-            health: health.as_ref().map(Answered::view),
-            props: props.as_ref().map(Answered::view),
-            metrics: metrics.as_ref().map(Answered::view),
-            version: version.as_ref().map(Answered::view),
-            models: Some(models.view()),
+            health: answer(Endpoint::Health),
+            props: answer(Endpoint::Props),
+            metrics: answer(Endpoint::Metrics),
+            version: answer(Endpoint::Version),
+            models: answer(Endpoint::Models),
         };
         // It answers HTTP and has no list of models: only what we send there ourselves is to be known.
-        let plain = matches!(models.status, 404 | 405 | 501).then_some(Engine::Openai);
+        let status = answers.models.map_or(0, |models| models.status);
+        let plain = matches!(status, 404 | 405 | 501).then_some(Engine::Openai);
         let Some(engine) = identify(&answers).or(plain) else {
             let path = Endpoint::Models.path();
-            let said = format!(
-                "{path} answered {}, and nothing says which engine it is",
-                models.status
-            );
+            let said = format!("{path} answered {status}, and nothing says which engine it is");
             return Err(Failure::new(FailureKind::Unreadable, said));
         };
         tracing::info!(upstream = %self.spec.id, ?engine, "found out which engine the upstream is");
         self.engine = Some(engine);
         Ok(engine)
-    }
-
-    /// Asks a path that not every server knows, and that some break off at.
-    async fn probe(&self, endpoint: Endpoint) -> Result<Option<Answered>, Failure> {
-        match self.get(endpoint).await {
-            Ok(answer) => Ok(Some(answer)),
-            Err(failure) if failure.kind == FailureKind::Unreadable => Ok(None),
-            Err(failure) => Err(failure),
-        }
     }
 
     async fn get(&self, endpoint: Endpoint) -> Result<Answered, Failure> {

@@ -30,6 +30,9 @@ pub(super) struct Polls {
 
 /// An upstream that is there.
 struct Followed {
+    /// The spec as it was given.
+    given: UpstreamSpec,
+    /// The same, with the transport.
     spec: Arc<UpstreamSpec>,
     /// The transport, if it was made here.
     made: Option<Arc<dyn Upstream>>,
@@ -69,8 +72,15 @@ impl Polls {
 
     /// Gives the spec its transport; one that it brings along is kept, unless it was made here for an earlier spec.
     ///
-    /// `None`: it cannot be connected to. That is said, and what was known under the id stays.
+    /// `None`: it cannot be connected to. That is said, and what was known under the id stays. One that is known as it is
+    /// keeps its transport, with the connections, and its polls.
     pub(super) fn follow(&mut self, mut spec: UpstreamSpec) -> Option<UpstreamSpec> {
+        if let Some(known) = self.upstreams.get(&spec.id)
+            && (known.given.same_as(&spec) || known.spec.same_as(&spec))
+        {
+            return Some((*known.spec).clone());
+        }
+        let given = spec.clone();
         let before = self
             .upstreams
             .get(&spec.id)
@@ -91,6 +101,7 @@ impl Polls {
             }
         }
         let followed = Followed {
+            given,
             spec: Arc::new(spec.clone()),
             made,
             poll: None,
@@ -173,5 +184,61 @@ impl Polls {
         self.start(&id, self.options.as_ref()?.max_backoff);
         let failure = Failure::new(FailureKind::Unreadable, error.to_string());
         Some(StatusEvent::Failed { id, failure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use http::{Request, Response};
+
+    use super::*;
+    use crate::forward::{Body, BoxError};
+    use crate::schedule::trees;
+    use crate::status::StatusBoard;
+
+    #[derive(Debug)]
+    struct Silent;
+
+    #[async_trait]
+    impl Upstream for Silent {
+        async fn call(&self, _: Request<Body>) -> Result<Response<Body>, BoxError> {
+            std::future::pending().await
+        }
+    }
+
+    impl Connect for Silent {
+        fn connect(&self, _: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
+            Ok(Arc::new(Self))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_poll_of_an_earlier_spec_says_is_not_believed() {
+        let published = StatusBoard::new(trees::gateway()).published();
+        let (answers, _polled) = mpsc::channel(1);
+        let options = Some(PollOptions::default());
+        let mut polls = Polls::new(Arc::new(Silent), options, published, Clock::new(), answers);
+        let spec = UpstreamSpec::new("a", "http://a").unwrap();
+        let says = |run| Polled {
+            id: spec.id.clone(),
+            run,
+            answer: Err(Failure::new(FailureKind::Timeout, "")),
+        };
+
+        polls.follow(spec.clone());
+        assert!(polls.believe(says(1)).is_none(), "no poll has begun");
+        polls.published();
+        assert!(polls.believe(says(1)).is_some());
+        let known = polls.follow(spec.clone()).unwrap();
+        polls.follow(known);
+        polls.published();
+        assert!(polls.believe(says(1)).is_some(), "it is the same");
+        polls.follow(spec.clone().label("zone", "a"));
+        assert!(polls.believe(says(1)).is_none(), "it has changed since");
+        polls.published();
+        assert!(polls.believe(says(1)).is_none() && polls.believe(says(2)).is_some());
+        polls.leave(&spec.id);
+        assert!(polls.believe(says(2)).is_none(), "it has left");
     }
 }

@@ -15,15 +15,8 @@ struct Last {
     silent: bool,
 }
 
-/// What is to be said besides that something was applied.
-#[derive(Debug, Default)]
-pub(super) struct Details {
-    pub(super) health: Option<Health>,
-    pub(super) failure: Option<Failure>,
-}
-
 impl Said {
-    pub(super) fn say(&mut self, applied: &Applied, details: &Details) {
+    pub(super) fn say(&mut self, applied: &Applied) {
         match applied {
             Applied::Joined(id) => {
                 self.0.insert(id.clone(), Last::default());
@@ -34,12 +27,13 @@ impl Said {
                 self.0.remove(id);
                 tracing::info!(upstream = %id, "upstream left");
             }
-            Applied::Reported { id, degraded } => {
-                self.heard(id, details.health);
+            Applied::Reported { id, health, degraded } => {
+                self.heard(id, *health);
                 degraded.iter().for_each(|one| missing(id, one));
             }
-            Applied::Failed { id, .. } => self.failed(id, details.failure.as_ref()),
-            Applied::Ignored(_) => {}
+            Applied::Failed { id, failure, .. } => self.failed(id, failure),
+            // The board has said itself that it is full.
+            Applied::Unchanged(_) | Applied::Unknown(_) | Applied::Overtaken(_) | Applied::Full(_) => {}
         }
     }
 
@@ -59,11 +53,10 @@ impl Said {
     }
 
     /// The first failure in a row is news; how many there are is in the metrics.
-    fn failed(&mut self, id: &UpstreamId, failure: Option<&Failure>) {
+    fn failed(&mut self, id: &UpstreamId, failure: &Failure) {
         let Some(last) = self.0.get_mut(id) else { return };
         if !std::mem::replace(&mut last.silent, true) {
-            let error = failure.map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(upstream = %id, %error, "upstream cannot be asked how it is");
+            tracing::warn!(upstream = %id, error = %failure, "upstream cannot be asked how it is");
         }
     }
 }

@@ -1,16 +1,11 @@
 //! Are the bodies of `corpus/request` read as their names say?
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests may panic like the tests themselves"
-)]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use paddler_core::request::{ScanErrorKind, ScanLimits, Scanned, Scanner};
 
-#[path = "../fuzz/checks/request_body.rs"]
+#[path = "../../fuzz/checks/request_body.rs"]
 mod request_body;
 
 /// The files of a folder of the corpus, by name.
@@ -97,18 +92,13 @@ fn facts_of_the_corpus() {
     let named = |name: &str| facts(name).model.name().map(ToString::to_string);
 
     let chat = facts("chat-openai.json");
-    assert_eq!(
-        (chat.stream, chat.max_tokens, chat.user.as_deref()),
-        (true, Some(64), Some("u-17"))
-    );
+    assert_eq!((chat.stream, chat.user.as_deref()), (true, Some("u-17")));
     // "system", "user" and the two texts.
-    assert_eq!((chat.messages, chat.prompt_bytes), (true, 6 + 14 + 4 + 20));
+    assert_eq!(chat.prompt_bytes, 6 + 14 + 4 + 20);
     // The image counts as one, not as text.
     let image = facts("chat-with-image.json");
     assert_eq!((image.media, image.prompt_bytes), (1, 4 + 4 + 13 + 9));
-    let anthropic = facts("anthropic-messages.json");
-    assert_eq!((anthropic.media, anthropic.max_tokens), (1, Some(100)));
-
+    assert_eq!(facts("anthropic-messages.json").media, 1);
     assert_eq!(
         (
             facts("completion-many-prompts.json").prompts,
@@ -117,7 +107,7 @@ fn facts_of_the_corpus() {
         (Some(3), Some(2))
     );
     let ids = facts("completion-token-ids.json");
-    assert_eq!((ids.prompts, ids.token_ids, ids.max_tokens), (Some(1), 4, None));
+    assert_eq!((ids.prompts, ids.token_ids), (Some(1), 4));
     let mixed = facts("completion-mixed-prompts.json");
     assert_eq!(
         (mixed.prompts, mixed.token_ids, mixed.media, mixed.prompt_bytes),
@@ -130,7 +120,6 @@ fn facts_of_the_corpus() {
         (stored.store, stored.previous_response, stored.background),
         (Some(true), true, false)
     );
-    assert_eq!(facts("infill.json").slot, Some(2));
 
     assert_eq!(named("model-key-escaped.json").as_deref(), Some("hidden"));
     assert_eq!(named("model-null.json"), None);

@@ -1,10 +1,5 @@
 //! Are requests classed by what an engine would make of them?
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests may panic like the tests themselves"
-)]
-
 use paddler_core::Moment;
 use paddler_core::request::path::normalise;
 use paddler_core::request::{
@@ -69,7 +64,6 @@ fn paths_of_each_dialect() {
         ("POST /sleep", Admin, Openai),
         ("POST /collective_rpc", Admin, Openai),
         ("GET /load", Admin, Openai),
-        ("POST /sim/fail", Admin, Llamacpp),
         ("OPTIONS /slots", Control, Openai),
         ("OPTIONS /v1/chat/completions", Control, Openai),
         ("GET /v1/chat/completions", Control, Openai),
@@ -213,11 +207,16 @@ fn replays_leave_nothing_twice() {
 
 #[test]
 fn facts_travel_as_json_and_are_borrowed_whole() {
-    let mut owned = facts(
+    let scanned = facts(
         "/v1/chat/completions",
         r#"{"model":"m","user":"u","stream":true}"#,
     );
-    owned = owned.tenant("t").deadline(Moment::from_millis(9)).priority(-2);
+    let complete = scanned
+        .as_facts()
+        .tenant("t")
+        .deadline(Moment::from_millis(9))
+        .priority(-2);
+    let owned = RequestFacts::from(complete);
     let read: RequestFacts = serde_json::from_str(&serde_json::to_string(&owned).unwrap()).unwrap();
     assert_eq!(read, owned);
     let borrowed = owned.as_facts();

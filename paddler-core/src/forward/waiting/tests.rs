@@ -1,0 +1,97 @@
+//! Every order of events, one by one: nobody hands out by himself here.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{Request, Response};
+
+use super::*;
+use crate::forward::{Body, BoxError};
+use crate::schedule::trees;
+use crate::status::{StatusBoard, StatusEvent};
+use crate::upstream::UpstreamSpec;
+
+#[derive(Debug)]
+struct Nobody;
+
+#[async_trait]
+impl Upstream for Nobody {
+    async fn call(&self, _request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        Err("nobody is there".into())
+    }
+}
+
+/// One place at one upstream.
+fn one_place() -> (StatusBoard, Places) {
+    let (clock, mut board) = (Clock::new(), StatusBoard::new(trees::balancer()));
+    let mut spec = UpstreamSpec::new("a", "http://127.0.0.1:9")
+        .unwrap()
+        .max_in_flight(1);
+    spec.extensions.insert(Transport(Arc::new(Nobody)));
+    board.apply(StatusEvent::Upsert(spec), clock.now());
+    board.publish(clock.now());
+    let limits = QueueLimits::new(9, 1 << 20, Duration::from_secs(10));
+    let places = Places::new(board.published(), clock, limits, 1);
+    (board, places)
+}
+
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx))).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_arrival_does_not_take_what_one_who_waits_can_have() {
+    let (_board, places) = one_place();
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let first = places.place(&facts, &tried).await.unwrap();
+    let mut waits = pin!(places.place(&facts, &tried));
+    assert!(poll_once(&mut waits).await.is_pending());
+    drop(first);
+    let mut arrives = pin!(places.place(&facts, &tried));
+    assert!(poll_once(&mut arrives).await.is_pending());
+    let Poll::Ready(Ok(second)) = poll_once(&mut waits).await else {
+        panic!("it was his")
+    };
+    assert_eq!(places.waiting().0, 1);
+    drop(second);
+    places.hand_out();
+    assert!(matches!(poll_once(&mut arrives).await, Poll::Ready(Ok(_))));
+    assert_eq!(places.waiting().0, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_handed_to_one_who_leaves_is_free_again() {
+    let (_board, places) = one_place();
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let first = places.place(&facts, &tried).await.unwrap();
+    {
+        let mut leaves = pin!(places.place(&facts, &tried));
+        assert!(poll_once(&mut leaves).await.is_pending());
+        drop(first);
+        places.hand_out();
+        assert_eq!(places.waiting().0, 0, "it is his, though he has not seen it");
+    }
+    assert!(places.place(&facts, &tried).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_hands_out_is_woken_only_when_somebody_waits() {
+    let (_board, places) = one_place();
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let woken = async || {
+        poll_once(&mut pin!(places.wake.notify.notified()))
+            .await
+            .is_ready()
+    };
+    drop(places.place(&facts, &tried).await.unwrap());
+    assert!(!woken().await);
+    let first = places.place(&facts, &tried).await.unwrap();
+    let mut waits = pin!(places.place(&facts, &tried));
+    assert!(poll_once(&mut waits).await.is_pending());
+    assert!(!woken().await);
+    drop(first);
+    assert!(woken().await);
+}

@@ -1,0 +1,262 @@
+//! Random bodies, in all the ways to write them, and what may happen to them.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value};
+
+use crate::oracle::TEXT_KEYS;
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[ -~]{0,12}",
+        2 => "\\PC{0,6}",
+        1 => any::<String>(),
+        1 => Just(String::from("\u{0}\u{1f}\"\\/\u{7f}\u{2028}😀")),
+    ]
+}
+
+fn number() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (-3i64..300).prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+    ]
+}
+
+fn json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        number(),
+        text().prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        text(),
+        prop::sample::select(vec![
+            "model",
+            "url",
+            "data",
+            "multimodal_data",
+            "content",
+            "text",
+            "n"
+        ])
+        .prop_map(String::from),
+    ];
+    leaf.prop_recursive(4, 24, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..5)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+/// The value of a key: mostly of its own type, sometimes anything.
+fn value_of(key: String) -> BoxedStrategy<(String, Value)> {
+    let fitting = match key.as_str() {
+        "model" | "MODEL" | "Model" => prop_oneof![
+            Just(Value::Null),
+            Just(Value::from("m")),
+            text().prop_map(Value::from)
+        ]
+        .boxed(),
+        "stream" | "store" | "background" => any::<bool>().prop_map(Value::from).boxed(),
+        "user" | "previous_response_id" => text().prop_map(Value::from).boxed(),
+        "n" | "n_cmpl" => (0u64..9).prop_map(Value::from).boxed(),
+        "max_tokens" => number().boxed(),
+        "prompt" | "input" | "content" => prop_oneof![
+            text().prop_map(Value::from),
+            prop::collection::vec(text(), 0..4).prop_map(Value::from),
+            prop::collection::vec(0u32..99_999, 0..6).prop_map(Value::from),
+            prop::collection::vec(prop::collection::vec(0u32..99, 0..4), 0..4).prop_map(Value::from),
+            json(),
+        ]
+        .boxed(),
+        _ => json().boxed(),
+    };
+    let value = prop_oneof![12 => fitting, 1 => json(), 1 => Just(Value::Null)];
+    value.prop_map(move |value| (key.clone(), value)).boxed()
+}
+
+pub(crate) fn body() -> impl Strategy<Value = Map<String, Value>> {
+    let mut keys = TEXT_KEYS.to_vec();
+    keys.extend([
+        "model", "model", "model", "MODEL", "Model", "models", "stream", "n", "n_cmpl", "user",
+    ]);
+    keys.extend([
+        "max_tokens",
+        "store",
+        "background",
+        "previous_response_id",
+        "temperature",
+        "a key that is longer than any we know",
+    ]);
+    let key = prop_oneof![9 => prop::sample::select(keys).prop_map(String::from), 1 => text()];
+    prop::collection::vec(key.prop_flat_map(value_of), 0..9).prop_map(|fields| fields.into_iter().collect())
+}
+
+/// Writes JSON in all the ways that mean the same: white space, escapes, exponents.
+pub(crate) struct Writer {
+    out: String,
+    seed: u64,
+}
+
+impl Writer {
+    pub(crate) fn write(object: &Map<String, Value>, seed: u64) -> Vec<u8> {
+        let mut writer = Self {
+            out: String::new(),
+            seed: seed | 1,
+        };
+        writer.value(&Value::Object(object.clone()));
+        writer.out.into_bytes()
+    }
+
+    fn draw(&mut self, sides: u64) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed % sides
+    }
+
+    fn space(&mut self) {
+        while self.draw(8) == 0 {
+            let space = [' ', '\n', '\t', '\r'][self.draw(4) as usize];
+            self.out.push(space);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.out.push('"');
+        for character in text.chars() {
+            let short = match character {
+                '"' | '\\' | '/' => Some(character),
+                '\n' => Some('n'),
+                '\u{8}' => Some('b'),
+                _ => None,
+            };
+            let must = character < ' ' || matches!(character, '"' | '\\');
+            match short {
+                Some(short) if (must || self.draw(2) == 0) && self.draw(3) != 0 => {
+                    self.out.extend(['\\', short]);
+                }
+                _ if must || self.draw(6) == 0 => {
+                    for unit in character.encode_utf16(&mut [0; 2]) {
+                        let digits = if self.draw(2) == 0 {
+                            format!("{unit:04x}")
+                        } else {
+                            format!("{unit:04X}")
+                        };
+                        self.out.push_str("\\u");
+                        self.out.push_str(&digits);
+                    }
+                }
+                _ => self.out.push(character),
+            }
+        }
+        self.out.push('"');
+    }
+
+    fn value(&mut self, value: &Value) {
+        self.space();
+        match value {
+            Value::String(text) => self.text(text),
+            Value::Array(items) => {
+                self.out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    self.out.push_str(if index > 0 { "," } else { "" });
+                    self.value(item);
+                }
+                self.space();
+                self.out.push(']');
+            }
+            Value::Object(fields) => {
+                self.out.push('{');
+                for (index, (key, item)) in fields.iter().enumerate() {
+                    self.out.push_str(if index > 0 { "," } else { "" });
+                    self.space();
+                    self.text(key);
+                    self.space();
+                    self.out.push(':');
+                    self.value(item);
+                }
+                self.space();
+                self.out.push('}');
+            }
+            other => self.out.push_str(&other.to_string()),
+        }
+        self.space();
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Damage {
+    Flip(prop::sample::Index, u8),
+    Replace(prop::sample::Index, u8),
+    Insert(prop::sample::Index, Vec<u8>),
+    Remove(prop::sample::Index, usize),
+    Truncate(prop::sample::Index),
+}
+
+pub(crate) fn damage() -> impl Strategy<Value = Damage> {
+    let index = any::<prop::sample::Index>;
+    let tokens: Vec<&'static [u8]> = vec![
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\"",
+        b"\\",
+        b"\\u",
+        b"\\ud83d",
+        b"\\udc00",
+        b"0",
+        b"-",
+        b".",
+        b"e",
+        b"+",
+        b"1e999",
+        b"true",
+        b"null",
+        b"nul",
+        b"\x00",
+        b"\n",
+        b"\xC3",
+        b"\xC3\xA9",
+        b"\xE2\x82",
+        b"\xF0\x9F\x98\x80",
+        b"\xED\xA0\x80",
+        b"\xEF\xBB\xBF",
+        b"/",
+        b" ",
+    ];
+    prop_oneof![
+        (index(), 0u8..8).prop_map(|(at, bit)| Damage::Flip(at, bit)),
+        (index(), any::<u8>()).prop_map(|(at, byte)| Damage::Replace(at, byte)),
+        (index(), prop::sample::select(tokens)).prop_map(|(at, token)| Damage::Insert(at, token.to_vec())),
+        (index(), 1usize..4).prop_map(|(at, count)| Damage::Remove(at, count)),
+        index().prop_map(Damage::Truncate),
+    ]
+}
+
+pub(crate) fn apply(body: &mut Vec<u8>, damage: &Damage) {
+    let len = body.len();
+    if len == 0 {
+        return;
+    }
+    match damage {
+        Damage::Flip(at, bit) => body[at.index(len)] ^= 1 << bit,
+        Damage::Replace(at, byte) => body[at.index(len)] = *byte,
+        Damage::Insert(at, bytes) => {
+            let at = at.index(len);
+            body.splice(at..at, bytes.iter().copied());
+        }
+        Damage::Remove(at, count) => {
+            let at = at.index(len);
+            body.drain(at..(at + count).min(len));
+        }
+        Damage::Truncate(at) => body.truncate(at.index(len)),
+    }
+}
