@@ -155,11 +155,23 @@ impl EngineArg {
     }
 }
 
+/// The commands that take a config file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum For {
+    /// `paddler gateway`
+    Gateway,
+    /// `paddler balancer`
+    Balancer,
+}
+
 #[derive(Debug, Parser)]
 pub(crate) struct Check {
     /// The file.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// For which command: it decides on the tree where the file names none.
+    #[arg(long, value_enum, default_value = "gateway")]
+    pub(crate) r#for: For,
 }
 
 #[cfg(test)]

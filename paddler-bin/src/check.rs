@@ -5,12 +5,16 @@ use std::io::{self, Write};
 use paddler_core::config::Mode;
 
 use crate::Failure;
-use crate::args::Check;
+use crate::args::{Check, For};
 use crate::settings;
 
 /// Prints what the file comes to, or every fault in it.
 pub(crate) fn check(check: &Check) -> Result<(), Failure> {
-    let config = settings::read(&check.file, Mode::Gateway)?;
+    let mode = match check.r#for {
+        For::Gateway => Mode::Gateway,
+        For::Balancer => Mode::Balancer,
+    };
+    let config = settings::read(&check.file, mode)?;
     // What the file names has to be there, too.
     settings::secrets(&config)?;
     let file = check.file.display();
@@ -21,8 +25,8 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
     };
     write!(
         io::stdout(),
-        "{file}: sound; {upstreams}\n{:?}",
-        config.tree.root()
+        "{file}: sound; {upstreams}\n{}",
+        config.tree
     )?;
     Ok(())
 }

@@ -14,11 +14,12 @@
 //!     api_key_file: /run/secrets/gpu-1
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s}
-//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 60s, body_idle: 30s}
+//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
 //! timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
 //! api_key_file: /run/secrets/keys
 //! admin_paths: closed               # or open
+//! server_names: [llm.example.com]
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
 //!
@@ -26,7 +27,6 @@
 
 mod fill;
 mod upstream;
-mod url;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -83,6 +83,9 @@ pub struct Config {
     /// Whether the paths that read or change the inside of an engine are open. Default closed: slots and caches hold other
     /// people's prompts.
     pub admin_paths: AdminPaths,
+    /// Host names under which requests in absolute form (`GET http://name/path`) are for this router, besides loopback's.
+    /// Default none: others are refused with 421, since this is no forward proxy.
+    pub server_names: Vec<String>,
     /// How it ends.
     pub shutdown: Shutdown,
 }
@@ -118,7 +121,7 @@ pub struct Limits {
     /// Connections from clients, 1 to 1,000,000. Default 4096: two sockets each stay below common limits on open files.
     pub connections: usize,
     /// How long a head may take to come in, and so how long a connection is kept on which no request comes, 10 ms to 1 h.
-    /// Default 60 s: longer than clients keep theirs, which must not find them closed.
+    /// Default 75 s: longer than clients and the balancers in front keep theirs (60 s), since they must not find them closed.
     pub header_timeout: Duration,
     /// How long a body may pause while it comes in, 10 ms to 1 h. Default 30 s: a phone that changes networks.
     pub body_idle: Duration,
@@ -142,10 +145,11 @@ pub struct Timeouts {
 /// How engines are asked how they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poll {
-    /// The time between two questions to one engine, 10 ms to 1 h. Default 1 s: our own load is known at once in any case,
+    /// The time between two questions to one engine, 10 ms to 1 h. A built-in tree goes by reports of the last ten polls, at
+    /// least 10 s. Default 1 s: our own load is known at once in any case,
     /// and questions cost a busy engine time.
     pub interval: Duration,
-    /// How long an answer may take, 10 ms to 1 h. Default 3 s: llama.cpp answers between two batches.
+    /// How long an answer may take, 10 ms to 1 h, and longer than `timeouts.connect`. Default 3 s: llama.cpp answers between two batches.
     pub timeout: Duration,
     /// How many engines are asked at once, 1 to 10,000. Default 64: a thousand engines within a second, at 60 ms each.
     pub concurrency: usize,
@@ -187,7 +191,7 @@ impl Default for Limits {
             buffered_bodies: 1 << 30,
             headers: 64 << 10,
             connections: 4096,
-            header_timeout: Duration::from_secs(60),
+            header_timeout: Duration::from_secs(75),
             body_idle: Duration::from_secs(30),
         }
     }
@@ -247,6 +251,7 @@ impl Config {
             poll: Poll::default(),
             api_key_file: None,
             admin_paths: AdminPaths::default(),
+            server_names: Vec::new(),
             shutdown: Shutdown::default(),
         }
     }

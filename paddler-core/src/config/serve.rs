@@ -23,6 +23,7 @@ impl Config {
             max_body: self.limits.body,
             max_buffered: self.limits.buffered_bodies,
             admin: self.admin_paths,
+            server_names: self.server_names.clone(),
             ..RouterOptions::default()
         }
     }

@@ -25,7 +25,7 @@ pub use body::{Body, BoxError};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
 pub use crate::config::AdminPaths;
-pub use options::{Authorise, RouterOptions, Timeouts};
+pub use options::{Annotate, Authorise, RouterOptions, Timeouts};
 pub use refusal::Refusal;
 pub use router::{Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};

@@ -6,9 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+
 use crate::config::{AdminPaths, Limits};
 use crate::queue::QueueLimits;
-use crate::request::ScanLimits;
+use crate::request::{RequestFacts, ScanLimits};
 
 /// How a router behaves.
 #[derive(Debug, Clone)]
@@ -18,19 +20,22 @@ pub struct RouterOptions {
     pub queue: QueueLimits,
     /// How long each stage of a request may take.
     pub timeouts: Timeouts,
-    /// The largest body, in bytes. Default 64 MiB: several images, as data URLs.
+    /// The largest body, in bytes: [`Limits::body`].
     pub max_body: u64,
-    /// The most bytes of bodies held at once, over all requests. Default 1 GiB.
+    /// The most bytes of bodies held at once, over all requests: [`Limits::buffered_bodies`].
     pub max_buffered: u64,
     /// How deep a body is looked at.
     pub scan: ScanLimits,
-    /// Whether engines' own admin paths are passed on. Default: closed, since they show prompts and load models.
+    /// Whether engines' own admin paths are passed on. Default closed.
     pub admin: AdminPaths,
     /// Who may use the router. Default `None`: everybody who can connect.
     pub keys: Option<Arc<dyn Authorise>>,
+    /// Adds what the host knows of a request: priority, tenant, session. Default `None`: every request is standard.
+    pub annotate: Option<Arc<dyn Annotate>>,
     /// Host names under which this router is asked in absolute form, besides loopback's. Others are refused.
     pub server_names: Vec<String>,
-    /// What clients that are refused for now are told to wait. Default 2 s.
+    /// What clients that are refused for now are told to wait. Default 2 s: about the time in which a place comes free, and
+    /// long enough not to be hammered.
     pub retry_after: Duration,
     /// Where chance comes from; `None`: another place each time.
     pub seed: Option<u64>,
@@ -47,6 +52,7 @@ impl Default for RouterOptions {
             scan: ScanLimits::default(),
             admin: AdminPaths::default(),
             keys: None,
+            annotate: None,
             server_names: Vec::new(),
             retry_after: Duration::from_secs(2),
             seed: None,
@@ -58,12 +64,11 @@ impl Default for RouterOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// From sending the request to the first byte of the answer's body. Default 600 s: reading a long prompt takes
-    /// minutes, and a hung engine must still end.
+    /// From sending the request to the first byte of the answer's body: [`crate::config::Timeouts::first_byte`].
     pub first_byte: Duration,
-    /// From one byte of the answer to the next. Default 60 s: engines decode several tokens a second.
+    /// From one byte of the answer to the next: [`crate::config::Timeouts::idle`].
     pub idle: Duration,
-    /// From one piece of the client's body to the next. Default 30 s.
+    /// From one piece of the client's body to the next: [`Limits::body_idle`].
     pub body_idle: Duration,
 }
 
@@ -76,6 +81,13 @@ impl Default for Timeouts {
             body_idle: Limits::default().body_idle,
         }
     }
+}
+
+/// Adds to the facts of a request what its body does not say and the host knows: from headers that it trusts, or from the
+/// key's owner. What it sets decides who is shed and who is kept together, so it must not believe just anybody.
+pub trait Annotate: fmt::Debug + Send + Sync + 'static {
+    /// Changes the facts before a place is looked for.
+    fn annotate(&self, headers: &HeaderMap, facts: &mut RequestFacts);
 }
 
 /// Says who may use the router.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 
@@ -202,7 +202,7 @@ impl Router {
         let announced = announces_body(&headers);
         strip_hop_by_hop(&mut headers);
         let intake = intake::read(&headers, route.body, body, options, self.0.budget.clone()).await?;
-        let facts = self.facts(route, &intake)?;
+        let facts = self.facts(&headers, route, &intake)?;
         let bytes = intake.held.bytes();
         for_upstream(
             &mut headers,
@@ -239,7 +239,7 @@ impl Router {
         }
     }
 
-    fn facts(&self, route: &Route, intake: &intake::Intake) -> Result<RequestFacts, Refusal> {
+    fn facts(&self, headers: &HeaderMap, route: &Route, intake: &intake::Intake) -> Result<RequestFacts, Refusal> {
         let inner = &*self.0;
         let (now, seed) = (inner.clock.now(), inner.places.next_seed());
         let mut facts = match &intake.scanned {
@@ -249,6 +249,9 @@ impl Router {
         };
         // All waits together are no longer than one.
         facts.deadline = Some(now.saturating_add(inner.options.queue.max_wait));
+        if let Some(host) = &inner.options.annotate {
+            host.annotate(headers, &mut facts);
+        }
         Ok(facts)
     }
 

@@ -136,8 +136,8 @@ impl Ledger {
     pub const CAPACITY: usize = LANES * CHUNKS;
 
     /// How long after it is sent a request may still be on its way: younger ones do not count as seen by a sample. 20 ms
-    /// is a new connection, its TLS and a queue in the engine's HTTP server on one continent; longer would count what the
-    /// engine has seen as unseen, and so twice.
+    /// cover a new connection in one data centre and the tokenising of a prompt; a longer time would take what the engine
+    /// has seen for unseen, and so count it twice.
     pub const TRANSIT: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(settle: Duration) -> Self {

@@ -5,6 +5,7 @@
 //! it holds a [`Lease`].
 
 mod adapters;
+pub(crate) mod address;
 mod extensions;
 #[cfg(feature = "proxy")]
 pub mod http;
@@ -22,6 +23,7 @@ mod word;
 mod young;
 
 pub(crate) use adapters::{CELLS, NameId};
+pub use address::InvalidUrl;
 pub use extensions::Extensions;
 pub use lease::{Lease, Stage};
 pub(crate) use ledger::Take;

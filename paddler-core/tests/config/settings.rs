@@ -107,7 +107,7 @@ management: 127.0.0.1:8081
 upstreams: []
 tree: gateway
 queue: {max_requests: 30, max_wait: 10s}
-limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 60s, body_idle: 30s}
+limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
 timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
 poll: {interval: 1s, timeout: 3s, concurrency: 64}
 admin_paths: closed
@@ -151,4 +151,24 @@ fn a_fault_is_data_too() {
     assert_eq!(faults.name, "paddler.yaml");
     assert_eq!(faults.faults, [fault.mend("did you mean \"healthy\"?")]);
     assert_eq!(faults.more, 0);
+}
+
+#[test]
+fn a_built_in_tree_follows_the_poll_interval() {
+    let tree = |text: &str| read(text).tree.to_string();
+    assert!(tree("tree: balancer").contains("fresh 10s"));
+    assert!(tree("tree: balancer\npoll: {interval: 30s}").contains("fresh 300s"));
+    assert!(tree("poll: {interval: 30s, timeout: 5s}").contains("fresh 300s"), "the default tree, too");
+    let of_ones_own = "tree: [prefer: {fresh: {max_age: 20s}}, pick: random]\npoll: {interval: 30s}";
+    assert!(tree(of_ones_own).contains("fresh 20s"));
+    // Flags come over the file, and may change the interval once more.
+    let flags = Value::from_json(&serde_json::json!({"poll": {"interval": "2s"}})).unwrap();
+    let config = read("poll: {interval: 30s}").overlay(&flags, "flags", &Registry::new()).unwrap();
+    assert!(config.tree.to_string().contains("fresh 20s"));
+}
+
+#[test]
+fn a_poll_outlasts_a_connection() {
+    let faults = Config::read("poll: {timeout: 1s}", "x", Mode::Gateway, &Registry::new()).unwrap_err();
+    assert!(faults.to_string().contains("`poll.timeout` is not longer than `timeouts.connect`"), "{faults}");
 }

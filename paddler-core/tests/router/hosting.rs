@@ -10,7 +10,7 @@ use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
 use paddler_core::Clock;
 use paddler_core::forward::{Body, Router, RouterOptions};
-use paddler_core::schedule::trees;
+use paddler_core::schedule::{Class, Condition, Node, Signals, Tree, filter_fn, trees};
 use paddler_core::status::{StatusBoard, StatusEvent};
 use tower_service::Service;
 
@@ -171,4 +171,39 @@ async fn a_router_ends_with_its_last_clone() {
     drop((router.clone(), router, marker));
     tokio::task::yield_now().await;
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+/// Takes the priority from a header, as a host may that trusts whoever sends it.
+#[derive(Debug)]
+struct FromHeader;
+
+impl paddler_core::forward::Annotate for FromHeader {
+    fn annotate(&self, headers: &http::HeaderMap, facts: &mut paddler_core::request::RequestFacts) {
+        if headers.contains_key("x-sheddable") {
+            facts.priority = -1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_host_says_what_the_body_does_not() {
+    let engine = engine(quick()).await;
+    let nobody_is_that_idle = Node::require_or(filter_fn("never", |_, _| false), Class::Shed);
+    let tree = Node::list([
+        Node::when(Condition::Critical, Node::random(), Node::list([nobody_is_that_idle, Node::random()])),
+    ]);
+    let setup = Setup::new().with(|setup| {
+        setup.tree = Tree::new(Signals::Corrected, tree).unwrap();
+        setup.options.annotate = Some(Arc::new(FromHeader));
+    });
+    let world = setup.start([of("a", &engine)]).await;
+    let ask = |shed: bool| {
+        let mut request = Request::post(CHAT);
+        if shed {
+            request = request.header("x-sheddable", "1");
+        }
+        request.body(Body::full(r#"{"model":"tiny","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}"#)).unwrap()
+    };
+    assert_eq!(world.router.handle(ask(false)).await.status(), 200);
+    assert_eq!(world.router.handle(ask(true)).await.status(), 429);
 }

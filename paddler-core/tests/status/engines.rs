@@ -99,6 +99,7 @@ async fn llamacpp_is_found_out_and_says_how_it_is() {
         })
         .await;
     assert_eq!((busy.slots_busy, busy.slots_total), (Some(2), Some(2)));
+    assert_eq!(busy.loaded_adapters, Some(vec![]), "remembered from poll to poll");
     let entry = rig
         .entry("a", "all of it others'", |entry| entry.others() == 3)
         .await;

@@ -11,6 +11,7 @@ use crate::config::registry::Registry;
 use crate::config::tree;
 use crate::config::units::show_bytes;
 use crate::config::value::{Kind, Value, quoted};
+use crate::schedule::{Tree, trees};
 
 const MOMENT: Duration = Duration::from_millis(10);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -30,6 +31,7 @@ pub(super) fn config(
         return Some(config);
     }
     let mut fields = At::root(value).fields(faults)?;
+    let interval_before = config.poll.interval;
     listeners(&mut fields, &mut config, faults);
     if let Some(at) = fields.take("upstreams", faults) {
         config.upstreams = upstream::upstreams(&at, faults);
@@ -42,6 +44,10 @@ pub(super) fn config(
     });
     if let Some(at) = fields.take("limits", faults) {
         limits(&at, &mut config.limits, faults);
+    }
+    if let Some(at) = fields.take("server_names", faults) {
+        let names = at.list(faults).unwrap_or_default();
+        config.server_names = names.iter().filter_map(|at| at.text(faults).map(str::to_owned)).collect();
     }
     section(&mut fields, "timeouts", faults, |fields, faults| {
         timeouts(fields, &mut config.timeouts, faults);
@@ -59,8 +65,25 @@ pub(super) fn config(
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
     });
+    if config.poll.timeout <= config.timeouts.connect {
+        let problem = "`poll.timeout` is not longer than `timeouts.connect`: a machine that is gone would look busy";
+        At::root(value).fault_mend(faults, problem, "make `poll.timeout` longer");
+    }
     fields.end(faults);
+    config.tree = fitting(config.tree, interval_before, config.poll.interval);
     Some(config)
+}
+
+/// A built-in tree goes by reports of the last ten polls, so it follows the interval. Any other tree stays as it is.
+fn fitting(tree: Tree, before: Duration, interval: Duration) -> Tree {
+    let fresh_for = |interval: Duration| trees::FRESH_FOR.max(interval.saturating_mul(10));
+    let written = tree.to_string();
+    for build in [trees::gateway_with, trees::balancer_with] {
+        if written == build(fresh_for(before)).to_string() {
+            return build(fresh_for(interval));
+        }
+    }
+    tree
 }
 
 /// A map under a key, if it is there.

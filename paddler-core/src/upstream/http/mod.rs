@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HOST};
-use http::uri::{Authority, Scheme};
-use http::{HeaderName, HeaderValue, Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Request, Response};
 
 use super::transport::{CallError, Connect, Sent, Upstream};
-use super::{Extensions, UpstreamSpec};
+use super::address::{self, Address};
+use super::{Extensions, InvalidUrl, UpstreamSpec};
 use crate::forward::{Body, BoxError};
 use pool::{Pool, Pooled};
 
@@ -94,28 +94,9 @@ impl Connect for HttpConnect {
     }
 }
 
-/// Why a URL is none of an HTTP upstream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidUrl {
-    url: String,
-    problem: &'static str,
-}
-
-impl fmt::Display for InvalidUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no URL of an upstream: {}; write it as http://host:port",
-            self.url, self.problem
-        )
-    }
-}
-
-impl std::error::Error for InvalidUrl {}
-
 /// An upstream over HTTP/1.1.
 pub struct HttpUpstream {
-    authority: Authority,
+    address: Address,
     host: HeaderValue,
     key: Option<UpstreamKey>,
     pool: Arc<Pool>,
@@ -127,17 +108,12 @@ impl HttpUpstream {
     /// # Errors
     /// [`InvalidUrl`], for anything but `http://host[:port]`.
     pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
-        let authority = authority(url).map_err(|problem| InvalidUrl {
-            url: url.into(),
-            problem,
-        })?;
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| InvalidUrl {
-            url: url.into(),
-            problem: "the host has characters that no host has",
-        })?;
+        let address = address::parse(url)?;
+        let invalid = |_| InvalidUrl { problem: "the host cannot stand in a header".to_owned(), mend: "name it otherwise" };
+        let host = HeaderValue::from_str(&address.host_header()).map_err(invalid)?;
         let key = extensions.get::<UpstreamKey>().cloned();
         Ok(Self {
-            authority,
+            address,
             host,
             key,
             pool: Arc::new(Pool::new(options)),
@@ -188,7 +164,7 @@ impl Upstream for HttpUpstream {
                 Err(Failed::Sent(error)) => return Err(error.into()),
             }
         }
-        let fresh = Pool::connect(&self.pool, &self.authority)
+        let fresh = Pool::connect(&self.pool, &self.address)
             .await
             .map_err(|error| CallError::new(Sent::No, error))?;
         match self.send(fresh, request).await {
@@ -202,56 +178,14 @@ impl Upstream for HttpUpstream {
 impl fmt::Debug for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpUpstream")
-            .field("authority", &self.authority)
+            .field("address", &self.address)
             .finish_non_exhaustive()
     }
-}
-
-fn authority(url: &str) -> Result<Authority, &'static str> {
-    let uri: Uri = url.parse().map_err(|_| "it cannot be read")?;
-    match uri.scheme() {
-        Some(scheme) if *scheme == Scheme::HTTP => {}
-        Some(_) => return Err("only http is spoken to upstreams"),
-        None => return Err("it does not begin with http://"),
-    }
-    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return Err("it has a path");
-    }
-    let authority = uri.into_parts().authority.ok_or("it has no host")?;
-    if authority.as_str().contains('@') {
-        return Err("it has a user name");
-    }
-    Ok(authority)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_is_scheme_host_and_port() {
-        for good in [
-            "http://127.0.0.1:8080",
-            "http://gpu-1",
-            "http://[::1]:1/",
-            "http://a.b:80",
-        ] {
-            assert!(authority(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "gpu-1",
-            "gpu-1:80",
-            "https://a",
-            "http://",
-            "http://a/v1",
-            "http://a?b",
-            "http://u:p@a",
-            "ftp://a",
-        ] {
-            assert!(authority(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_key_is_never_shown() {

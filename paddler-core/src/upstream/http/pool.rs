@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::uri::Authority;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -16,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::HttpOptions;
+use crate::upstream::address::Address;
 use super::connection::Metered;
 use crate::forward::{Body, BoxError};
 
@@ -90,17 +90,15 @@ impl Pool {
         self.free().clear();
     }
 
-    pub(super) async fn connect(pool: &Arc<Self>, authority: &Authority) -> Result<Pooled, BoxError> {
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let address = (host, authority.port_u16().unwrap_or(80));
+    pub(super) async fn connect(pool: &Arc<Self>, address: &Address) -> Result<Pooled, BoxError> {
         let limit = pool.options.connect_timeout;
         let late = |_| {
             io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("no connection to {authority} within {limit:?}"),
+                format!("no connection to {address} within {limit:?}"),
             )
         };
-        let stream = timeout(limit, TcpStream::connect(address))
+        let stream = timeout(limit, TcpStream::connect(address.target()))
             .await
             .map_err(late)??;
         stream.set_nodelay(true)?;

@@ -3,20 +3,29 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::config::units::Wrong;
-use crate::config::value::quoted;
-
 /// A host and a port, as they are compared: in small letters, the port written out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Address {
+pub(crate) struct Address {
     host: String,
     port: u16,
 }
 
 impl Address {
     /// `host:port`.
-    pub(super) fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
+    }
+
+    /// What stands in a `Host` header: the port only where it is not the usual one.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn host_header(&self) -> String {
+        if self.port == 80 { self.host.clone() } else { self.authority() }
+    }
+
+    /// The host as a resolver takes it, and the port.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn target(&self) -> (&str, u16) {
+        (self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
     }
 }
 
@@ -26,17 +35,35 @@ impl fmt::Display for Address {
     }
 }
 
+/// Why a URL cannot be an upstream's, and how it is mended. A URL with a password is not repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidUrl {
+    pub(crate) problem: String,
+    pub(crate) mend: &'static str,
+}
+
+impl fmt::Display for InvalidUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.problem, self.mend)
+    }
+}
+
+impl std::error::Error for InvalidUrl {}
+
 const FORM: &str = "write http://host:port";
 
+/// The longest part of a URL that is repeated, in characters.
+const SHOWN: usize = 80;
+
 /// Reads `http://host` or `http://host:port`, with or without a slash at the end. The port is 80 unless it is written.
-pub(super) fn parse(text: &str) -> Result<Address, Wrong> {
+pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     // What holds a password does not go into logs.
     let shown = if text.contains('@') {
         String::new()
     } else {
-        format!("{}: ", quoted(text))
+        format!("{:?}: ", text.chars().take(SHOWN).collect::<String>())
     };
-    let wrong = |problem: &str, mend: &str| Err((format!("{shown}{problem}"), mend.to_string()));
+    let wrong = |problem: &str, mend| Err(InvalidUrl { problem: format!("{shown}{problem}"), mend });
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("a url begins with http://", FORM);
     };
@@ -154,7 +181,7 @@ mod tests {
             ("http://a..b", "neither"),
             ("http://ü", "neither"),
         ] {
-            let problem = parse(text).unwrap_err().0;
+            let problem = parse(text).unwrap_err().problem;
             assert!(problem.contains(part), "{text}: {problem}");
         }
     }
