@@ -27,7 +27,10 @@ const CHAT: &str = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","co
 
 fn chat(uri: String) -> Request<Body> {
     let request = Request::post(uri).header("content-type", "application/json");
-    request.header("content-length", CHAT.len()).body(Body::from(CHAT.to_owned())).expect("a sound request")
+    request
+        .header("content-length", CHAT.len())
+        .body(Body::from(CHAT.to_owned()))
+        .expect("a sound request")
 }
 
 fn forwarding(criterion: &mut Criterion) {
@@ -36,12 +39,23 @@ fn forwarding(criterion: &mut Criterion) {
     let config = EngineConfig::vllm("m").instant().keep_alive_requests(u32::MAX);
     let engine = runtime.block_on(Engine::start(config)).expect("an engine");
 
-    let ours = HttpUpstream::new(&engine.url(), &Extensions::default(), HttpOptions::default()).expect("a URL");
+    let ours =
+        HttpUpstream::new(&engine.url(), &Extensions::default(), HttpOptions::default()).expect("a URL");
     criterion.bench_function("client/paddler", |bencher| {
         bencher.iter(|| {
             runtime.block_on(async {
-                let response = ours.call(chat("/v1/chat/completions".to_owned())).await.expect("an answer");
-                black_box(response.into_body().collect().await.expect("a whole body").to_bytes())
+                let response = ours
+                    .call(chat("/v1/chat/completions".to_owned()))
+                    .await
+                    .expect("an answer");
+                black_box(
+                    response
+                        .into_body()
+                        .collect()
+                        .await
+                        .expect("a whole body")
+                        .to_bytes(),
+                )
             })
         });
     });
@@ -52,16 +66,26 @@ fn forwarding(criterion: &mut Criterion) {
         bencher.iter(|| {
             runtime.block_on(async {
                 let response = theirs.request(chat(uri.clone())).await.expect("an answer");
-                black_box(response.into_body().collect().await.expect("a whole body").to_bytes())
+                black_box(
+                    response
+                        .into_body()
+                        .collect()
+                        .await
+                        .expect("a whole body")
+                        .to_bytes(),
+                )
             })
         });
     });
 
     let clock = Clock::new();
-    let spec = UpstreamSpec::new("engine", engine.url()).expect("an id").models(Models::Any);
+    let spec = UpstreamSpec::new("engine", engine.url())
+        .expect("an id")
+        .models(Models::Any);
     let (_statuses, router) = runtime.block_on(async {
         let board = StatusBoard::new(trees::gateway());
-        let sources: Vec<Box<dyn paddler_core::status::StatusSource>> = vec![Box::new(FixedList::new([spec]))];
+        let sources: Vec<Box<dyn paddler_core::status::StatusSource>> =
+            vec![Box::new(FixedList::new([spec]))];
         let statuses = StatusLoop::start(board, sources, Arc::new(HttpConnect::default()), None, clock);
         let router = Router::new(statuses.published(), clock, RouterOptions::default());
         (statuses, router)
@@ -71,7 +95,14 @@ fn forwarding(criterion: &mut Criterion) {
             runtime.block_on(async {
                 let response = router.handle(chat("/v1/chat/completions".to_owned())).await;
                 assert_eq!(response.status(), 200);
-                black_box(response.into_body().collect().await.expect("a whole body").to_bytes())
+                black_box(
+                    response
+                        .into_body()
+                        .collect()
+                        .await
+                        .expect("a whole body")
+                        .to_bytes(),
+                )
             })
         });
     });

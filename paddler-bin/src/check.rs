@@ -23,10 +23,6 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         1 => "1 upstream".to_owned(),
         many => format!("{many} upstreams"),
     };
-    write!(
-        io::stdout(),
-        "{file}: sound; {upstreams}\n{}",
-        config.tree
-    )?;
+    write!(io::stdout(), "{file}: sound; {upstreams}\n{}", config.tree)?;
     Ok(())
 }

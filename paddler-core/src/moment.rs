@@ -44,7 +44,10 @@ impl Moment {
     /// The moment `after` this one; the end of time if that is too far.
     #[must_use]
     pub fn saturating_add(self, after: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// How long after `earlier` this is; zero if it is before.

@@ -22,7 +22,7 @@ use super::body::{Body, BoxError};
 use super::headers::strip_hop_by_hop;
 use super::intake::Held;
 use super::waiting::Place;
-use crate::upstream::{CallError, Lease, Sent, UpstreamId};
+use crate::upstream::{CallError, Lease, NewConnection, Sent, UpstreamId};
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -40,8 +40,11 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    fn request(&self) -> Request<Body> {
+    fn request(&self, replay: bool) -> Request<Body> {
         let mut request = Request::new(self.held.body());
+        if replay {
+            request.extensions_mut().insert(NewConnection);
+        }
         request.method_mut().clone_from(&self.method);
         request.uri_mut().clone_from(&self.uri);
         request.headers_mut().clone_from(&self.headers);
@@ -78,10 +81,11 @@ pub(super) enum Failed {
     Late { upstream: UpstreamId },
 }
 
-/// Sends the request to the place.
+/// Sends the request to the place. `replay`: it may have been sent before, and is not sent again after this.
 pub(super) async fn attempt(
     place: Place,
     outgoing: &Outgoing,
+    replay: bool,
     first_byte: Duration,
 ) -> Result<Answered, Failed> {
     let Place { mut lease, upstream } = place;
@@ -89,7 +93,7 @@ pub(super) async fn attempt(
     lease.sent();
     let sent = Instant::now();
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
-    let Ok(result) = timeout(first_byte, upstream.call(outgoing.request())).await else {
+    let Ok(result) = timeout(first_byte, upstream.call(outgoing.request(replay))).await else {
         return Err(Failed::Late { upstream: id });
     };
     let mut response = match result {

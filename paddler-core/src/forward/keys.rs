@@ -17,7 +17,9 @@ pub struct InvalidKeys;
 
 impl fmt::Display for InvalidKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no key: write one on each line; empty lines and those that begin with # do not count")
+        f.write_str(
+            "there is no key: write one on each line; empty lines and those that begin with # do not count",
+        )
     }
 }
 
@@ -39,9 +41,16 @@ impl Keys {
     /// # Errors
     /// [`InvalidKeys`] when there is none: a door that nobody can open is a mistake.
     pub fn read(text: &str) -> Result<Self, InvalidKeys> {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let keys: Vec<_> = lines.map(|key| Sha256::digest(key).into()).collect();
-        if keys.is_empty() { Err(InvalidKeys) } else { Ok(Self(keys)) }
+        if keys.is_empty() {
+            Err(InvalidKeys)
+        } else {
+            Ok(Self(keys))
+        }
     }
 }
 
@@ -49,7 +58,10 @@ impl Authorise for Keys {
     fn allows(&self, key: &[u8]) -> bool {
         let presented: [u8; 32] = Sha256::digest(key).into();
         // Every key is compared, so the time does not tell which one came close.
-        let any = self.0.iter().fold(Choice::from(0), |any, known| any | known.ct_eq(&presented));
+        let any = self
+            .0
+            .iter()
+            .fold(Choice::from(0), |any, known| any | known.ct_eq(&presented));
         any.into()
     }
 }

@@ -21,10 +21,10 @@ mod sending;
 mod server;
 mod waiting;
 
+pub use crate::config::AdminPaths;
 pub use body::{Body, BoxError};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
-pub use crate::config::AdminPaths;
 pub use options::{Annotate, Authorise, RouterOptions, Timeouts};
 pub use refusal::Refusal;
 pub use router::{Router, RouterFuture};

@@ -239,7 +239,12 @@ impl Router {
         }
     }
 
-    fn facts(&self, headers: &HeaderMap, route: &Route, intake: &intake::Intake) -> Result<RequestFacts, Refusal> {
+    fn facts(
+        &self,
+        headers: &HeaderMap,
+        route: &Route,
+        intake: &intake::Intake,
+    ) -> Result<RequestFacts, Refusal> {
         let inner = &*self.0;
         let (now, seed) = (inner.clock.now(), inner.places.next_seed());
         let mut facts = match &intake.scanned {

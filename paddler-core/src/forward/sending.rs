@@ -77,7 +77,7 @@ impl<'a> Sending<'a> {
             if attempts == 0 {
                 metrics.waited(clock.now().since(self.facts.arrived));
             }
-            match attempt(place, self.outgoing, options.timeouts.first_byte).await {
+            match attempt(place, self.outgoing, self.replayed, options.timeouts.first_byte).await {
                 Ok(answered) => return Ok(Outcome::Live(answered)),
                 Err(failed) => self.judge(failed)?,
             }

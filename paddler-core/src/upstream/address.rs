@@ -19,7 +19,11 @@ impl Address {
     /// What stands in a `Host` header: the port only where it is not the usual one.
     #[cfg(feature = "proxy")]
     pub(crate) fn host_header(&self) -> String {
-        if self.port == 80 { self.host.clone() } else { self.authority() }
+        if self.port == 80 {
+            self.host.clone()
+        } else {
+            self.authority()
+        }
     }
 
     /// The host as a resolver takes it, and the port.
@@ -63,7 +67,12 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     } else {
         format!("{:?}: ", text.chars().take(SHOWN).collect::<String>())
     };
-    let wrong = |problem: &str, mend| Err(InvalidUrl { problem: format!("{shown}{problem}"), mend });
+    let wrong = |problem: &str, mend| {
+        Err(InvalidUrl {
+            problem: format!("{shown}{problem}"),
+            mend,
+        })
+    };
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("a url begins with http://", FORM);
     };

@@ -32,5 +32,5 @@ pub(crate) use reserve::Reserve;
 pub use spec::{Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec};
 
 #[cfg(feature = "proxy")]
-pub use transport::{CallError, Connect, Sent, Transport, Upstream};
+pub use transport::{CallError, Connect, NewConnection, Sent, Transport, Upstream};
 pub(crate) use word::{LANES, bit, set};

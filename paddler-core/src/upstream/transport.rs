@@ -34,6 +34,11 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError>;
 }
 
+/// An extension of a request that was lost in a connection which had been used before: this time it has to be a new one,
+/// since it is not sent a third time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewConnection;
+
 /// How far a failed request had come: what decides whether it may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

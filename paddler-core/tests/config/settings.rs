@@ -158,17 +158,27 @@ fn a_built_in_tree_follows_the_poll_interval() {
     let tree = |text: &str| read(text).tree.to_string();
     assert!(tree("tree: balancer").contains("fresh 10s"));
     assert!(tree("tree: balancer\npoll: {interval: 30s}").contains("fresh 300s"));
-    assert!(tree("poll: {interval: 30s, timeout: 5s}").contains("fresh 300s"), "the default tree, too");
+    assert!(
+        tree("poll: {interval: 30s, timeout: 5s}").contains("fresh 300s"),
+        "the default tree, too"
+    );
     let of_ones_own = "tree: [prefer: {fresh: {max_age: 20s}}, pick: random]\npoll: {interval: 30s}";
     assert!(tree(of_ones_own).contains("fresh 20s"));
     // Flags come over the file, and may change the interval once more.
     let flags = Value::from_json(&serde_json::json!({"poll": {"interval": "2s"}})).unwrap();
-    let config = read("poll: {interval: 30s}").overlay(&flags, "flags", &Registry::new()).unwrap();
+    let config = read("poll: {interval: 30s}")
+        .overlay(&flags, "flags", &Registry::new())
+        .unwrap();
     assert!(config.tree.to_string().contains("fresh 20s"));
 }
 
 #[test]
 fn a_poll_outlasts_a_connection() {
     let faults = Config::read("poll: {timeout: 1s}", "x", Mode::Gateway, &Registry::new()).unwrap_err();
-    assert!(faults.to_string().contains("`poll.timeout` is not longer than `timeouts.connect`"), "{faults}");
+    assert!(
+        faults
+            .to_string()
+            .contains("`poll.timeout` is not longer than `timeouts.connect`"),
+        "{faults}"
+    );
 }

@@ -189,9 +189,11 @@ impl paddler_core::forward::Annotate for FromHeader {
 async fn a_host_says_what_the_body_does_not() {
     let engine = engine(quick()).await;
     let nobody_is_that_idle = Node::require_or(filter_fn("never", |_, _| false), Class::Shed);
-    let tree = Node::list([
-        Node::when(Condition::Critical, Node::random(), Node::list([nobody_is_that_idle, Node::random()])),
-    ]);
+    let tree = Node::list([Node::when(
+        Condition::Critical,
+        Node::random(),
+        Node::list([nobody_is_that_idle, Node::random()]),
+    )]);
     let setup = Setup::new().with(|setup| {
         setup.tree = Tree::new(Signals::Corrected, tree).unwrap();
         setup.options.annotate = Some(Arc::new(FromHeader));
@@ -202,7 +204,11 @@ async fn a_host_says_what_the_body_does_not() {
         if shed {
             request = request.header("x-sheddable", "1");
         }
-        request.body(Body::full(r#"{"model":"tiny","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}"#)).unwrap()
+        request
+            .body(Body::full(
+                r#"{"model":"tiny","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}"#,
+            ))
+            .unwrap()
     };
     assert_eq!(world.router.handle(ask(false)).await.status(), 200);
     assert_eq!(world.router.handle(ask(true)).await.status(), 429);

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use http::Request;
+use http_body_util::BodyExt as _;
+use paddler_core::forward::Body;
+use paddler_core::upstream::http::{HttpOptions, HttpUpstream};
+use paddler_core::upstream::{Extensions, NewConnection, Upstream as _};
 use paddler_engine::EngineConfig;
 use tokio::task::JoinSet;
 
@@ -30,7 +35,7 @@ async fn connections_are_used_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn llamacpps_ways_with_connections_cost_no_request() {
     // It closes after each stream, though it says otherwise; after 100 requests; and soon when idle.
-    let engine = engine(quick().keep_alive(Duration::from_millis(40)).slots(8)).await;
+    let engine = engine(quick().keep_alive(Duration::from_millis(250)).slots(8)).await;
     let world = Setup::new().queue(1_000, HANG).start([of("a", &engine)]).await;
     let mut clients = JoinSet::new();
     for number in 0..8u32 {
@@ -55,8 +60,8 @@ async fn llamacpps_ways_with_connections_cost_no_request() {
                     "{}",
                     answer.text()
                 );
-                if round % 50 == 49 {
-                    tokio::time::sleep(Duration::from_millis(35 + u64::from(number))).await;
+                if round % 125 == 124 {
+                    tokio::time::sleep(Duration::from_millis(245 + u64::from(number))).await;
                 }
             }
         });
@@ -111,4 +116,21 @@ async fn a_connection_rests_after_a_stream() {
         );
     }
     world.quiet().await;
+}
+
+#[tokio::test]
+async fn what_was_lost_in_a_used_connection_goes_over_a_new_one() {
+    let engine = engine(EngineConfig::vllm("tiny").instant()).await;
+    let upstream = HttpUpstream::new(&engine.url(), &Extensions::default(), HttpOptions::default()).unwrap();
+    let mut connections = Vec::new();
+    for new in [false, false, true, false] {
+        let mut request = Request::get("/health").body(Body::empty()).unwrap();
+        if new {
+            request.extensions_mut().insert(NewConnection);
+        }
+        let response = upstream.call(request).await.unwrap();
+        response.into_body().collect().await.unwrap();
+        connections.push(engine.stats().connections);
+    }
+    assert_eq!(connections, [1, 1, 2, 2]);
 }

@@ -47,7 +47,10 @@ pub(super) fn config(
     }
     if let Some(at) = fields.take("server_names", faults) {
         let names = at.list(faults).unwrap_or_default();
-        config.server_names = names.iter().filter_map(|at| at.text(faults).map(str::to_owned)).collect();
+        config.server_names = names
+            .iter()
+            .filter_map(|at| at.text(faults).map(str::to_owned))
+            .collect();
     }
     section(&mut fields, "timeouts", faults, |fields, faults| {
         timeouts(fields, &mut config.timeouts, faults);
@@ -66,7 +69,8 @@ pub(super) fn config(
         shutdown(fields, &mut config.shutdown, faults);
     });
     if config.poll.timeout <= config.timeouts.connect {
-        let problem = "`poll.timeout` is not longer than `timeouts.connect`: a machine that is gone would look busy";
+        let problem =
+            "`poll.timeout` is not longer than `timeouts.connect`: a machine that is gone would look busy";
         At::root(value).fault_mend(faults, problem, "make `poll.timeout` longer");
     }
     fields.end(faults);

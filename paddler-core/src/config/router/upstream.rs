@@ -45,7 +45,10 @@ fn upstream(at: &At<'_>, index: usize, seen: &mut Seen, faults: &mut Faults) -> 
     let id_at = fields.take("id", faults);
     let url_at = fields.need("url", faults);
     let address = url_at.as_ref().and_then(|at| match &at.value.kind {
-        Kind::String(text) => at.parsed(faults, parse(text).map_err(|invalid| (invalid.problem, invalid.mend.to_owned()))),
+        Kind::String(text) => at.parsed(
+            faults,
+            parse(text).map_err(|invalid| (invalid.problem, invalid.mend.to_owned())),
+        ),
         _ => at.wrong(faults, "a url such as http://host:port"),
     });
     let id = id(id_at.as_ref(), url_at.as_ref(), address.as_ref(), faults);

@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderName, HeaderValue, Request, Response};
 
-use super::transport::{CallError, Connect, Sent, Upstream};
 use super::address::{self, Address};
+use super::transport::{CallError, Connect, NewConnection, Sent, Upstream};
 use super::{Extensions, InvalidUrl, UpstreamSpec};
 use crate::forward::{Body, BoxError};
 use pool::{Pool, Pooled};
@@ -109,7 +109,10 @@ impl HttpUpstream {
     /// [`InvalidUrl`], for anything but `http://host[:port]`.
     pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
         let address = address::parse(url)?;
-        let invalid = |_| InvalidUrl { problem: "the host cannot stand in a header".to_owned(), mend: "name it otherwise" };
+        let invalid = |_| InvalidUrl {
+            problem: "the host cannot stand in a header".to_owned(),
+            mend: "name it otherwise",
+        };
         let host = HeaderValue::from_str(&address.host_header()).map_err(invalid)?;
         let key = extensions.get::<UpstreamKey>().cloned();
         Ok(Self {
@@ -150,14 +153,16 @@ enum Failed {
 #[async_trait]
 impl Upstream for HttpUpstream {
     async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let new = request.extensions().get::<NewConnection>().is_some();
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
         if let Some(key) = &self.key {
             headers.insert(AUTHORIZATION, key.0.clone());
             headers.remove(X_API_KEY);
         }
+        let kept = || if new { None } else { self.pool.take() };
         // A kept connection may be found closed; then the request was not sent, and another one is tried.
-        while let Some(pooled) = self.pool.take() {
+        while let Some(pooled) = kept() {
             match self.send(pooled, request).await {
                 Ok(response) => return Ok(response),
                 Err(Failed::NotSent(back, _)) => request = *back,

@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::HttpOptions;
-use crate::upstream::address::Address;
 use super::connection::Metered;
 use crate::forward::{Body, BoxError};
+use crate::upstream::address::Address;
 
 /// The most that is read ahead of what the client takes, per stream.
 const READ_BUFFER: usize = 256 * 1024;
