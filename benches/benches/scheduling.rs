@@ -114,8 +114,7 @@ fn pool(
 }
 
 fn pick(criterion: &mut Criterion) {
-    let built_in: [(&str, fn() -> Tree); 2] = [("seed", trees::seed), ("gateway", trees::gateway)];
-    for (name, tree) in built_in {
+    for (name, tree) in [("seed", trees::seed as fn() -> Tree), ("gateway", trees::gateway)] {
         for case in Case::ALL {
             let mut group = criterion.benchmark_group(format!("pick/{name}/{}", case.name()));
             for upstreams in UPSTREAMS {
