@@ -170,7 +170,7 @@ pub(crate) struct Check {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// For which command: it decides on the tree where the file names none.
-    #[arg(long, value_enum, default_value = "gateway")]
+    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
     pub(crate) r#for: For,
 }
 

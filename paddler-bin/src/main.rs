@@ -40,6 +40,8 @@ fn start_log() {
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info")))
         .with_writer(std::io::stderr)
+        // Plain text, whoever reads it: a terminal, a file, a collector.
+        .with_ansi(false)
         // Whoever read the log may be gone, which is no reason to serve nobody.
         .log_internal_errors(false)
         .init();

@@ -18,6 +18,7 @@ fn every_setting_is_read() {
     let config = read(include_str!("../corpus/config/valid/everything.yaml"));
     assert_eq!(config.listen.to_string(), "0.0.0.0:8080");
     assert_eq!(config.management, None);
+    assert_eq!(config.server_names, ["llm.example.com"]);
     assert_eq!(config.tree.node_count(), 5);
     assert_eq!(
         config.queue,
@@ -50,7 +51,7 @@ fn every_setting_is_read() {
         config.poll,
         Poll {
             interval: Duration::from_millis(250),
-            timeout: Duration::from_secs(1),
+            timeout: Duration::from_millis(1500),
             concurrency: 8,
         }
     );

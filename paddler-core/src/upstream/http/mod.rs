@@ -132,13 +132,15 @@ impl HttpUpstream {
             Err(mut error) => match error.take_message() {
                 Some(request) => Err(Failed::NotSent(Box::new(request), error.into_error().into())),
                 None => {
-                    let silent = pooled.bytes_read() == before;
-                    let sent = if reused && silent { Sent::Reused } else { Sent::Yes };
+                    // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
+                    let error = error.into_error();
+                    let unanswered = pooled.bytes_read() == before || error.is_parse();
+                    let sent = if reused && unanswered { Sent::Reused } else { Sent::Yes };
                     if sent == Sent::Reused {
                         // The others lead to the same process, which may be gone.
                         self.pool.clear();
                     }
-                    Err(Failed::Sent(CallError::new(sent, error.into_error())))
+                    Err(Failed::Sent(CallError::new(sent, error)))
                 }
             },
         }
