@@ -111,3 +111,17 @@ async fn files_that_are_missing_are_named_all_at_once() {
         "{ended:?}"
     );
 }
+
+#[tokio::test]
+async fn the_example_is_sound_and_says_the_defaults() {
+    use paddler_core::config::{Config, Mode, Registry};
+
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/paddler.yaml");
+    let ended = run(&["check", file], &[]).await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut config = Config::read(&text, file, Mode::Gateway, &Registry::new()).unwrap();
+    assert_eq!(config.upstreams.len(), 2);
+    config.upstreams.clear();
+    assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
+}
