@@ -7,10 +7,18 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use paddler_core::forward::{Body, Router};
 
 /// `/metrics` for Prometheus; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop.
-pub(crate) fn answer<B>(router: &Router, request: &Request<B>) -> Result<Response<Body>, Infallible> {
+pub(crate) async fn answer<B>(router: Router, request: Request<B>) -> Result<Response<Body>, Infallible> {
     let (status, content_type, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            (StatusCode::OK, "text/plain; version=0.0.4", router.metrics_page())
+            // A page about thousands of upstreams takes tens of milliseconds, in which no stream must stand still.
+            match tokio::task::spawn_blocking(move || router.metrics_page()).await {
+                Ok(page) => (StatusCode::OK, "text/plain; version=0.0.4", page),
+                Err(error) => (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "text/plain",
+                    format!("{error}\n"),
+                ),
+            }
         }
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
         (&Method::GET | &Method::HEAD, "/readyz") if router.is_ready() => {

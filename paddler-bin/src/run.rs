@@ -129,10 +129,7 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
 }
 
 async fn manage(listener: TcpListener, router: Router, options: paddler_core::forward::ServeOptions) {
-    let service = service_fn(move |request| {
-        let answer = management::answer(&router, &request);
-        async move { answer }
-    });
+    let service = service_fn(move |request| management::answer(router.clone(), request));
     // It ends with the program.
     let never = std::future::pending;
     if let Err(error) = serve(listener, service, options, never(), never()).await {

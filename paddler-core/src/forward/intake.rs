@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
-const SMALL: usize = 2 * 1024;
+const SMALL: usize = 16 * 1024;
 
 /// The bytes of bodies that are held, over all requests.
 #[derive(Debug, Default)]

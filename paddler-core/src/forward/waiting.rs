@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
@@ -88,7 +89,34 @@ pub(super) struct Places {
     clock: Clock,
     seed: AtomicU64,
     queue: Mutex<WaitQueue<Waiter>>,
+    rounds: Rounds,
     wake: Arc<Wake>,
+}
+
+/// When everybody who waits was last asked. Changed under the queue's lock alone.
+#[derive(Debug, Default)]
+struct Rounds {
+    generation: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Rounds {
+    /// The shortest time from one such round to the next: it costs a walk for each who waits.
+    const EVERY: Duration = Duration::from_millis(250);
+
+    /// Whether everybody is to be asked now; if not, and there is news, when.
+    fn begin(&self, generation: u64, now: Moment) -> (bool, Option<Moment>) {
+        if self.generation.load(Relaxed) == generation {
+            return (false, None);
+        }
+        let due = Moment::from_nanos(self.nanos.load(Relaxed)).saturating_add(Self::EVERY);
+        if self.generation.load(Relaxed) != 0 && now < due {
+            return (false, Some(due));
+        }
+        self.generation.store(generation, Relaxed);
+        self.nanos.store(now.as_nanos(), Relaxed);
+        (true, None)
+    }
 }
 
 impl Places {
@@ -101,6 +129,7 @@ impl Places {
             clock,
             seed: AtomicU64::new(seed),
             queue: Mutex::new(WaitQueue::new(limits)),
+            rounds: Rounds::default(),
             wake,
         }
     }
@@ -261,15 +290,26 @@ impl Places {
     /// Offers what is free to those who wait, in order. Says when to come again though nothing has changed.
     fn offer(&self, queue: &mut WaitQueue<Waiter>, now: Moment) -> (Served, Option<Moment>) {
         let mut until: Option<Moment> = None;
+        // Once nothing is free, the walk can give nobody a place, so the rest are not asked. But what is published may mean
+        // that waiting will not help: for that everybody is asked, now and then.
+        let generation = self.published.load().generation();
+        let (everybody, next) = self.rounds.begin(generation, now);
+        let mut full = false;
         let served = queue.hand_out(
             |Waiting {
                  facts, tried, handle, ..
              }| {
+                let next_look = again(&handle.last.borrow(), tried, now);
+                if full && next_look.is_none_or(|at| at > now) {
+                    until = [until, next_look, next].into_iter().flatten().min();
+                    return None;
+                }
                 match self.place_now(&facts.as_facts(), tried, now) {
                     Ok(place) => Some(Ok(place)),
                     Err(ending) if ending.class == Class::Later => {
                         until = [until, again(&ending, tried, now)].into_iter().flatten().min();
                         handle.last.replace(ending);
+                        full = !everybody && !self.published.load().has_room();
                         None
                     }
                     // It has become known that waiting will not help.

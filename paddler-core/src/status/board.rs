@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::event::StatusEvent;
-use super::names::NameIds;
+use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
 use super::{Degraded, Failure, FailureKind, Health, Published, Report};
 use crate::Moment;
@@ -115,7 +115,9 @@ pub struct StatusBoard {
     ledger: Arc<Ledger>,
     tree: Arc<Tree>,
     entries: Vec<Option<Arc<Entry>>>,
-    by_id: HashMap<UpstreamId, UpstreamIndex>,
+    by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
+    /// What the entries say of models and adapters; `None` once one of them has said something else.
+    gathered: Option<Arc<Names>>,
     /// Places whose upstream has left, and on which something may still be open.
     leaving: Vec<u32>,
     free: BTreeSet<u32>,
@@ -136,15 +138,23 @@ impl StatusBoard {
     pub fn with_options(tree: Tree, options: BoardOptions) -> Self {
         let ledger = Arc::new(Ledger::new(options.settle));
         let tree = Arc::new(tree);
-        let mut names = NameIds::default();
+        let names = NameIds::default();
         let in_force = (ledger.clone(), tree.clone());
-        let first = Snapshot::of(0, Moment::ZERO, in_force, Vec::new(), HashMap::new(), &mut names);
+        let first = Snapshot::of(
+            0,
+            Moment::ZERO,
+            in_force,
+            Vec::new(),
+            Arc::default(),
+            Arc::default(),
+        );
         Self {
             options,
             ledger,
             tree,
             entries: Vec::new(),
-            by_id: HashMap::new(),
+            by_id: Arc::default(),
+            gathered: None,
             leaving: Vec::new(),
             free: BTreeSet::new(),
             names,
@@ -191,6 +201,12 @@ impl StatusBoard {
             StatusEvent::Failed { id, failure } => self.failed(id, failure),
         };
         self.dirty |= applied.has_changed_anything();
+        if matches!(
+            applied,
+            Applied::Joined(_) | Applied::Changed(_) | Applied::Left(_)
+        ) {
+            self.gathered = None;
+        }
         applied
     }
 
@@ -217,7 +233,7 @@ impl StatusBoard {
         let mut entry = Entry::new(spec);
         entry.tenant = self.ledger.open(place, entry.own_limit());
         self.entries[place as usize] = Some(Arc::new(entry));
-        self.by_id.insert(id.clone(), UpstreamIndex(place));
+        Arc::make_mut(&mut self.by_id).insert(id.clone(), UpstreamIndex(place));
         Applied::Joined(id)
     }
 
@@ -248,7 +264,7 @@ impl StatusBoard {
     }
 
     fn remove(&mut self, id: UpstreamId) -> Applied {
-        let Some(index) = self.by_id.remove(&id) else {
+        let Some(index) = Arc::make_mut(&mut self.by_id).remove(&id) else {
             return Applied::Unknown(id);
         };
         self.entries[index.get()] = None;
@@ -276,8 +292,13 @@ impl StatusBoard {
         entry.last_failure = None;
         let health = report.health;
         let degraded = newly_degraded(entry.report(), &report);
+        let says_the_same = |old: &Report| old.models == report.models && old.adapters == report.adapters;
+        let same_names = entry.report().is_some_and(says_the_same);
         entry.report = Some(Arc::new(report));
         ledger.set_limit(index.0, entry.own_limit());
+        if !same_names {
+            self.gathered = None;
+        }
         // Who spoke unasked may have looked before the last ends, so that proves no room.
         if let (Some(token), Some(reported)) = (asked, reported) {
             ledger.settle(token, reported);
@@ -326,13 +347,18 @@ impl StatusBoard {
         self.generation += 1;
         self.last_publish = now;
         self.dirty = false;
+        let (entries, ids) = (&self.entries, &mut self.names);
+        // Most reports are about load alone, and gathering is the larger part of a publish.
+        let names = self
+            .gathered
+            .get_or_insert_with(|| Arc::new(Names::gather(entries, ids)));
         let snapshot = Arc::new(Snapshot::of(
             self.generation,
             now,
             (self.ledger.clone(), self.tree.clone()),
             self.entries.clone(),
             self.by_id.clone(),
-            &mut self.names,
+            names.clone(),
         ));
         self.published.store(snapshot.clone());
         // Who waits may now find a place.

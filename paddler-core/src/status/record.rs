@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
-use super::names::NameIds;
+use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
 use crate::Moment;
 use crate::schedule::{RecordVersion, Tree};
@@ -106,13 +106,14 @@ impl Snapshot {
             entry.tenant = ledger.open(one.place, entry.own_limit());
             entries[place] = Some(Arc::new(entry));
         }
+        let names = Arc::new(Names::gather(&entries, &mut NameIds::default()));
         Ok(Self::of(
             record.generation,
             record.published,
             (ledger, tree),
             entries,
-            by_id,
-            &mut NameIds::default(),
+            Arc::new(by_id),
+            names,
         ))
     }
 }

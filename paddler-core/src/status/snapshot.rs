@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::columns::{Columns, UNKNOWN};
 use super::event::FailureKind;
-use super::names::{ModelRow, NameIds, Names};
+use super::names::{ModelRow, Names};
 use super::{Failure, Report};
 use crate::Moment;
 use crate::schedule::Tree;
@@ -135,9 +135,9 @@ pub struct Snapshot {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) entries: Vec<Option<Arc<Entry>>>,
-    pub(crate) by_id: HashMap<UpstreamId, UpstreamIndex>,
+    pub(crate) by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
     pub(crate) columns: Columns,
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     pub(crate) models_complete: bool,
 }
 
@@ -148,8 +148,8 @@ impl Snapshot {
         published: Moment,
         (ledger, tree): (Arc<Ledger>, Arc<Tree>),
         entries: Vec<Option<Arc<Entry>>>,
-        by_id: HashMap<UpstreamId, UpstreamIndex>,
-        ids: &mut NameIds,
+        by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
+        names: Arc<Names>,
     ) -> Self {
         let mut known = entries.iter().flatten();
         Self {
@@ -158,7 +158,7 @@ impl Snapshot {
             ledger,
             tree,
             columns: Columns::new(&entries),
-            names: Names::gather(&entries, ids),
+            names,
             models_complete: !by_id.is_empty() && known.all(|entry| entry.models().is_some()),
             entries,
             by_id,
@@ -240,6 +240,21 @@ impl Snapshot {
     #[cfg(feature = "proxy")]
     pub(crate) fn is_able(&self, place: u32) -> bool {
         crate::upstream::bit(&self.columns.able, place as usize)
+    }
+
+    /// Whether any upstream that is there has room for anything.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn has_room(&self) -> bool {
+        let mut words = [0; crate::upstream::LANES];
+        self.columns.live.iter().enumerate().any(|(chunk, live)| {
+            self.ledger.freeze_weight(chunk, &mut words);
+            let open = live & !self.ledger.barred(chunk);
+            open != 0
+                && words.iter().enumerate().any(|(lane, word)| {
+                    let word = Reserve(*word);
+                    open >> lane & 1 == 1 && word.weight() < word.limit()
+                })
+        })
     }
 
     /// What is known under a model or adapter name.

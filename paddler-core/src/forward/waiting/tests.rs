@@ -10,7 +10,8 @@ use http::{Request, Response};
 
 use super::*;
 use crate::forward::{Body, BoxError};
-use crate::schedule::trees;
+use crate::schedule::filters::slot;
+use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
 use crate::status::{StatusBoard, StatusEvent};
 use crate::upstream::UpstreamSpec;
 
@@ -94,4 +95,67 @@ async fn whoever_hands_out_is_woken_only_when_somebody_waits() {
     assert!(!woken().await);
     drop(first);
     assert!(woken().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nothing_is_free_one_walk_speaks_for_all() {
+    let walks = Arc::new(AtomicUsize::new(0));
+    let counted = walks.clone();
+    let count = filter_fn("count", move |_, _| counted.fetch_add(1, Relaxed) < usize::MAX);
+    let tree = Node::list([Node::require(count), Node::require(slot()), Node::random()]);
+    let (mut board, places) = one_place();
+    board.set_tree(Tree::new(Signals::Corrected, tree).unwrap());
+    board.publish(Moment::ZERO);
+
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let held = places.place(&facts, &tried).await.unwrap();
+    let mut waiting: Vec<_> = (0..9).map(|_| Box::pin(places.place(&facts, &tried))).collect();
+    for waits in &mut waiting {
+        assert!(poll_once(waits).await.is_pending());
+    }
+    places.hand_out();
+    walks.store(0, Relaxed);
+    places.hand_out();
+    assert_eq!(
+        walks.swap(0, Relaxed),
+        1,
+        "the first was told that nothing is free"
+    );
+
+    drop(held);
+    places.hand_out();
+    assert!(
+        poll_once(&mut waiting[0]).await.is_ready(),
+        "what is free goes to the first"
+    );
+    assert_eq!(
+        walks.swap(0, Relaxed),
+        2,
+        "and the second was told that nothing is left"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_that_waiting_will_not_help_reach_everybody() {
+    let (mut board, places) = one_place();
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let _held = places.place(&facts, &tried).await.unwrap();
+    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(places.place(&facts, &tried))).collect();
+    for waits in &mut waiting {
+        assert!(poll_once(waits).await.is_pending());
+    }
+    places.hand_out();
+    let nobody = Node::require_or(filter_fn("nobody", |_, _| false), Class::Never);
+    board.set_tree(Tree::new(Signals::Corrected, Node::list([nobody, Node::random()])).unwrap());
+    board.publish(places.clock.now());
+    // Soon after a round for all there is none yet, but it is known when.
+    let until = places.hand_out();
+    tokio::time::sleep_until(places.clock.instant(until.unwrap_or_else(|| places.clock.now()))).await;
+    places.hand_out();
+    for waits in &mut waiting {
+        let Poll::Ready(Err(NoPlace::Ending { ending, .. })) = poll_once(waits).await else {
+            panic!("it was to be told")
+        };
+        assert_eq!(ending.class, Class::Never);
+    }
 }

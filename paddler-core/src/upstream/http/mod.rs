@@ -135,7 +135,11 @@ impl HttpUpstream {
                     // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
                     let error = error.into_error();
                     let unanswered = pooled.bytes_read() == before || error.is_parse();
-                    let sent = if reused && unanswered { Sent::Reused } else { Sent::Yes };
+                    let sent = if reused && unanswered {
+                        Sent::Reused
+                    } else {
+                        Sent::Yes
+                    };
                     if sent == Sent::Reused {
                         // The others lead to the same process, which may be gone.
                         self.pool.clear();
