@@ -11,7 +11,8 @@ use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 /// What a thousand tokens cost there. It does not change, so it rides on the spec.
 struct Price(f64);
 
-/// How full the battery is, 0 to 1. It changes, so it rides on each report.
+/// How full the battery is, 0 to 1. It changes, so it rides on each report. A report is whole and replaces the last one, a
+/// poll's included: where upstreams are polled, send it in the extensions of the spec instead, or poll yourself.
 struct Battery(f64);
 
 fn main() -> Result<(), Box<dyn Error>> {

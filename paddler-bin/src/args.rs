@@ -77,23 +77,27 @@ pub(crate) enum Command {
     Balancer(Serve),
     /// Read a config file and print every fault in it, each with its place.
     Check(Check),
-    /// Start two simulated engines and a gateway on free ports of this machine, and print a request to try.
+    /// Start three simulated engines and a gateway on free ports of this machine, and print a request to try.
     Demo,
 }
 
-const GATEWAY_EXAMPLES: &str = "Examples:
+const GATEWAY_EXAMPLES: &str = "Flags come before the environment, and both before the file.
+
+Examples:
   paddler gateway --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8000
   paddler gateway --config paddler.yaml --listen 0.0.0.0:8080
   PADDLER_UPSTREAM=http://10.0.0.3:8080,http://10.0.0.4:8000 paddler gateway";
 
-const BALANCER_EXAMPLES: &str = "Examples:
+const BALANCER_EXAMPLES: &str = "Flags come before the environment, and both before the file.
+
+Examples:
   paddler balancer --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8080
   paddler balancer --upstream gpu-1=http://10.0.0.3:8080 --max-requests 100 --max-wait 30s";
 
 /// Flags come before the environment, and both before the file.
 #[derive(Debug, Default, Parser)]
 pub(crate) struct Serve {
-    /// An upstream, as URL or ID=URL. Repeat it for each; given once, those of the file do not count.
+    /// An upstream, as URL or ID=URL. Repeat it for each; they replace those of the file.
     #[arg(long, value_name = "URL", env = "PADDLER_UPSTREAM", value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
     /// A file of YAML with all settings.

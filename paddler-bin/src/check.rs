@@ -15,6 +15,7 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         For::Balancer => Mode::Balancer,
     };
     let config = settings::read(&check.file, mode)?;
+    settings::not_itself(&config)?;
     // What the file names has to be there, too.
     settings::secrets(&config)?;
     let file = check.file.display();

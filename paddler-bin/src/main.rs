@@ -21,7 +21,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let args = Args::read();
-    start_log();
+    // The demo is to be read; what it logs is not its point.
+    start_log(if matches!(args.command, Command::Demo) { "warn" } else { "info" });
     match carry_out(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -31,14 +32,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs on standard error, by RUST_LOG.
-fn start_log() {
+/// Logs on standard error, by RUST_LOG, or else from this level on.
+fn start_log(default: &str) {
     let directives = std::env::var("RUST_LOG").unwrap_or_default();
     let said = Some(directives.as_str()).filter(|said| !said.trim().is_empty());
-    let filter = EnvFilter::try_new(said.unwrap_or("info"));
+    let filter = EnvFilter::try_new(said.unwrap_or(default));
     let unreadable = filter.as_ref().err().map(ToString::to_string);
     tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(default)))
         .with_writer(std::io::stderr)
         // Plain text, whoever reads it: a terminal, a file, a collector.
         .with_ansi(false)
@@ -46,7 +47,7 @@ fn start_log() {
         .log_internal_errors(false)
         .init();
     if let Some(error) = unreadable {
-        tracing::warn!(%error, "RUST_LOG cannot be read; the log is that of RUST_LOG=info");
+        tracing::warn!(%error, "RUST_LOG cannot be read; the log is that of RUST_LOG={default}");
     }
 }
 

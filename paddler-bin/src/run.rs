@@ -8,7 +8,7 @@ use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Router, Served, serve};
-use paddler_core::status::{FixedList, StatusBoard, StatusLoop};
+use paddler_core::status::{FixedList, Health, Report, StatusBoard, StatusLoop};
 use paddler_core::upstream::http::HttpConnect;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -32,6 +32,7 @@ pub(crate) struct Gateway {
     statuses: StatusLoop,
     listener: TcpListener,
     management: Option<TcpListener>,
+    upstreams: usize,
     config: Running,
 }
 
@@ -66,6 +67,7 @@ impl Gateway {
             settle: config.shutdown.settle,
         };
         let (connect, poll) = (HttpConnect::new(config.http_options()), config.poll_options());
+        let upstreams = specs.len();
         let clock = Clock::new();
         let statuses = StatusLoop::start(
             StatusBoard::new(config.tree),
@@ -80,6 +82,7 @@ impl Gateway {
             statuses,
             listener,
             management,
+            upstreams,
             config: running,
         })
     }
@@ -89,6 +92,28 @@ impl Gateway {
         Ok(self.listener.local_addr()?)
     }
 
+    /// Where health and metrics are told, if anywhere.
+    pub(crate) fn management(&self) -> Result<Option<SocketAddr>, Failure> {
+        let address = self.management.as_ref().map(TcpListener::local_addr);
+        Ok(address.transpose()?)
+    }
+
+    /// Done once every upstream says that it is ready.
+    pub(crate) async fn all_ready(&self) {
+        let published = self.statuses.published();
+        loop {
+            let snapshot = published.load();
+            let ready = |report: &Report| report.health == Some(Health::Ready);
+            if snapshot.len() == self.upstreams
+                && snapshot.iter().all(|(_, entry)| entry.report().is_some_and(ready))
+            {
+                return;
+            }
+            drop(snapshot);
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Serves until told to stop, and then until every answer has ended, the grace is over, or it is told again.
     pub(crate) async fn serve(self, stops: Stops) -> Result<(), Failure> {
         let Self {
@@ -96,6 +121,7 @@ impl Gateway {
             statuses,
             listener,
             management,
+            upstreams: _,
             config,
         } = self;
         tracing::info!(address = %listener.local_addr()?, "requests come in");

@@ -1,6 +1,7 @@
 //! What do file, environment and flags add up to?
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
@@ -19,13 +20,55 @@ pub(crate) fn config(mode: Mode, serve: &Serve) -> Result<Config, Failure> {
         None => Config::default_for(mode),
     };
     about_no_upstream(serve)?;
+    if let (Some(file), false, of_file @ 1..) =
+        (&serve.config, upstreams(&serve.upstream).is_empty(), config.upstreams.len())
+    {
+        let file = file.display();
+        tracing::warn!("--upstream (PADDLER_UPSTREAM) replaces the {of_file} upstreams of {file}");
+    }
     let flags = Value::from_json(&flags(serve))?;
     let config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
     if config.upstreams.is_empty() {
         let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE";
         return Err(hint.into());
     }
+    not_itself(&config)?;
     Ok(config)
+}
+
+/// A router that is its own upstream would send each request round until nothing is left.
+pub(crate) fn not_itself(config: &Config) -> Result<(), Failure> {
+    let here = config.listen;
+    let is_here = |ip: IpAddr| {
+        ip == here.ip()
+            || (ip.is_unspecified() && here.ip().is_loopback())
+            || (here.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified()))
+    };
+    let itself = config.upstreams.iter().find(|upstream| {
+        let authority = upstream.spec.url.trim_start_matches("http://");
+        let Some((host, port)) = authority.rsplit_once(':') else {
+            return false;
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let same_port = here.port() != 0 && port.parse() == Ok(here.port());
+        let same_host = match host.parse::<IpAddr>() {
+            Ok(ip) => is_here(ip),
+            Err(_) => {
+                host.eq_ignore_ascii_case("localhost")
+                    && (is_here(Ipv4Addr::LOCALHOST.into()) || is_here(Ipv6Addr::LOCALHOST.into()))
+            }
+        };
+        same_port && same_host
+    });
+    match itself {
+        None => Ok(()),
+        Some(UpstreamConfig { spec, .. }) => Err(format!(
+            "the upstream {} ({}) is this router itself, which listens on {here}: \
+             name the engine's address, or listen on another port with --listen",
+            spec.id, spec.url
+        )
+        .into()),
+    }
 }
 
 /// A flag about upstreams of the command line, where there are none, would say nothing, and nobody would know.
@@ -141,15 +184,27 @@ fn upstream(text: &str, serve: &Serve) -> Json {
     said.into()
 }
 
-/// Reads a config file.
+/// Reads a config file. Files that it names are looked for beside it.
 pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
     let name = file.display().to_string();
     let text = text(file, "the config")?;
-    Ok(Config::read(&text, &name, mode, &Registry::new())?)
+    let mut config = Config::read(&text, &name, mode, &Registry::new())?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let of_upstreams = config.upstreams.iter_mut().map(|one| &mut one.api_key_file);
+    for named in of_upstreams.chain([&mut config.api_key_file]).flatten() {
+        *named = folder.join(&*named);
+    }
+    Ok(config)
 }
 
 fn text(file: &Path, what: &str) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| format!("{} ({what}) cannot be read: {error}", file.display()))
+}
+
+/// The text of a file of keys; where there is none, with how that is mended.
+fn keys_text(file: &Path, what: &str, mend: &str) -> Result<String, String> {
+    let with_mend = |error| if file.exists() { error } else { format!("{error}; {mend}") };
+    text(file, what).map_err(with_mend)
 }
 
 /// What a config comes to with the files that it names.
@@ -190,7 +245,7 @@ fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
                 file.display()
             )
         };
-        let key = text(file, &what)?;
+        let key = keys_text(file, &what, "make it, with the key as its one line")?;
         let key = Some(key.trim()).filter(|key| !key.is_empty());
         let key = key.and_then(UpstreamKey::new).ok_or_else(invalid)?;
         spec.extensions.insert(key);
@@ -200,5 +255,6 @@ fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
 
 fn client_keys(file: &Path) -> Result<Keys, String> {
     let what = "the keys of clients";
-    Keys::read(&text(file, what)?).map_err(|error| format!("{} ({what}): {error}", file.display()))
+    let text = keys_text(file, what, "make it, one key a line")?;
+    Keys::read(&text).map_err(|error| format!("{} ({what}): {error}", file.display()))
 }

@@ -88,6 +88,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! With a state or a reason of its own it is a type: [`Filter`](schedule::Filter). To name it in a config file:
+//! [`config::Registry`].
+//!
 #![cfg_attr(
     feature = "proxy",
     doc = r#"# Forward, too

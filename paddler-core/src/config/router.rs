@@ -78,7 +78,7 @@ pub struct Config {
     /// How engines are asked how they are.
     pub poll: Poll,
     /// A file with the keys of which clients must present one, one a line. Default `None`: whoever reaches `listen` may
-    /// send requests.
+    /// send requests. As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
     /// Whether the paths that read or change the inside of an engine are open. Default closed: slots and caches hold other
     /// people's prompts.
@@ -96,6 +96,7 @@ pub struct UpstreamConfig {
     /// What it is.
     pub spec: UpstreamSpec,
     /// A file that holds the key that is sent to it as a bearer token. Default `None`: what the client sent stays out.
+    /// As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
 }
 

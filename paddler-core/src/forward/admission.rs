@@ -6,7 +6,7 @@ use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
 
-use super::headers::presented_key;
+use super::headers::{announces_bytes, presented_key};
 use super::options::RouterOptions;
 use super::refusal::Refusal;
 use crate::config::AdminPaths;
@@ -20,6 +20,10 @@ pub(super) fn admit(
     options: &RouterOptions,
 ) -> Result<(), Refusal> {
     check_target(parts, options)?;
+    check_method(&parts.method)?;
+    if announces_bytes(&parts.headers) {
+        check_body(&parts.method)?;
+    }
     check_key(parts, path, route, options)?;
     match route.class {
         RequestClass::Admin if options.admin == AdminPaths::Closed => {
@@ -32,6 +36,29 @@ pub(super) fn admit(
         }
         _ => Ok(()),
     }
+}
+
+/// A method is what it is in capital letters, and engines disagree on others: one that was not seen to be a POST here could be
+/// one there.
+fn check_method(method: &Method) -> Result<(), Refusal> {
+    if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        let message = format!("{method:?} is no method: write it in capital letters");
+        return Err(Refusal::bad_request("bad_method", message).closing());
+    }
+    Ok(())
+}
+
+/// Engines do not read a body where they expect none. On a connection that is kept they would take it for the next request,
+/// which nobody has judged.
+pub(super) fn check_body(method: &Method) -> Result<(), Refusal> {
+    if matches!(
+        *method,
+        Method::POST | Method::PUT | Method::PATCH | Method::DELETE
+    ) {
+        return Ok(());
+    }
+    let message = format!("a {method} with a body cannot be passed on: send it without one");
+    Err(Refusal::bad_request("unexpected_body", message).closing())
 }
 
 /// Only this server's own paths are served.

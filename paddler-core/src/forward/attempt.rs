@@ -13,13 +13,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
 use super::body::{Body, BoxError};
-use super::headers::strip_hop_by_hop;
+use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
 use super::intake::Held;
 use super::waiting::Place;
 use crate::upstream::{CallError, Lease, NewConnection, Sent, UpstreamId};
@@ -100,12 +100,19 @@ pub(super) async fn attempt(
         Ok(response) => response,
         Err(error) => return Err(failed(id, lease, &error)),
     };
-    strip_hop_by_hop(response.headers_mut());
+    let sound = settle_length(response.headers_mut());
+    if !sound || response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // No upgrade was asked for, and an answer of two lengths is two answers.
+        let error = format!("its answer, {}, is none of HTTP", response.status());
+        return Err(Failed::Broken { upstream: id, error });
+    }
+    strip_hop_by_hop(response.headers_mut(), &ABOUT_THE_ANSWER);
     // What is spoken to the client is for our server to say, not for the upstream's.
     *response.version_mut() = Version::HTTP_11;
     match response.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-            Err(refused(id, response, lease).await)
+            let is_head = outgoing.method == Method::HEAD;
+            Err(refused(id, response, is_head, lease).await)
         }
         _ => Ok(Answered {
             response,
@@ -135,8 +142,12 @@ fn failed(upstream: UpstreamId, lease: Lease, error: &BoxError) -> Failed {
 }
 
 /// A refusal is short, and read to its end, so that the request can go elsewhere or the answer be passed on.
-async fn refused(upstream: UpstreamId, response: Response<Body>, lease: Lease) -> Failed {
-    let (head, body) = response.into_parts();
+async fn refused(upstream: UpstreamId, response: Response<Body>, is_head: bool, lease: Lease) -> Failed {
+    let (mut head, body) = response.into_parts();
+    if !is_head {
+        // What is kept is sent with its own length.
+        head.headers.remove(CONTENT_LENGTH);
+    }
     let asked = retry_after(&head.headers);
     // An engine that loads says when it is done by taking requests; one that limits who asks it is not asked again
     // before its time.

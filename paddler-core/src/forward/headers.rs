@@ -4,8 +4,8 @@
 //! others pass in both directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -25,8 +25,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 
 /// Takes out what is about this connection alone.
 ///
-/// It is done before anything else is read from a request's headers, so that what is judged is what is sent on.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// It is done before anything else is read from a request's headers, so that what is judged is what is sent on. `keep` is not
+/// taken out, though `Connection` may name it.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, keep: &[HeaderName]) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -34,9 +35,40 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    let named = named.iter().filter(|name| !keep.contains(name));
+    for name in named.chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
+}
+
+/// What the body of an answer is, is not about the connection, whoever says so: a stream of events has to be known as one.
+pub(super) const ABOUT_THE_ANSWER: [HeaderName; 2] = [CONTENT_TYPE, CONTENT_ENCODING];
+
+/// Leaves at most one `Content-Length`, and none where the answer came in chunks, whose length it then is not (RFC 9112,
+/// 6.3). False: there are several, or what is there is no number.
+pub(super) fn settle_length(headers: &mut HeaderMap) -> bool {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+        return true;
+    }
+    let number = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
+    let lengths = || headers.get_all(CONTENT_LENGTH).iter().map(number);
+    let Some(first) = lengths().next() else {
+        return true;
+    };
+    let Some(length) = first.filter(|_| lengths().all(|other| other == first)) else {
+        return false;
+    };
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    true
+}
+
+/// Whether these headers announce a body of more than nothing.
+pub(super) fn announces_bytes(headers: &HeaderMap) -> bool {
+    let some = headers
+        .get(CONTENT_LENGTH)
+        .is_some_and(|length| length.as_bytes() != b"0");
+    some || headers.contains_key(TRANSFER_ENCODING)
 }
 
 /// Whether these headers announce a body, if only an empty one. To be asked before they are stripped.
@@ -83,7 +115,7 @@ mod tests {
 
     fn sent(headers: &HeaderMap, body: Option<u64>, own_keys: bool) -> HeaderMap {
         let mut headers = headers.clone();
-        strip_hop_by_hop(&mut headers);
+        strip_hop_by_hop(&mut headers, &[]);
         for_upstream(&mut headers, body, own_keys);
         headers
     }
@@ -112,6 +144,53 @@ mod tests {
         assert_eq!(names, ["authorization", "content-length", "x-end-to-end"]);
         assert_eq!(sent.get_all("x-end-to-end").iter().count(), 2);
         assert_eq!(sent["content-length"], "12");
+    }
+
+    #[test]
+    fn what_a_body_is_is_not_about_the_connection() {
+        let mut headers = map(&[
+            ("connection", "content-type, x-hop"),
+            ("content-type", "text/event-stream"),
+            ("x-hop", "1"),
+        ]);
+        strip_hop_by_hop(&mut headers, &ABOUT_THE_ANSWER);
+        assert_eq!(
+            headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
+            ["content-type"]
+        );
+    }
+
+    #[test]
+    fn an_answer_has_one_length_or_none() {
+        let settled = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = map(pairs);
+            let sound = settle_length(&mut headers);
+            let lengths = headers.get_all(CONTENT_LENGTH).iter();
+            (
+                sound,
+                lengths
+                    .map(|length| length.to_str().unwrap().to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let some = |length: &str| (true, vec![length.to_owned()]);
+        assert_eq!(settled(&[]), (true, vec![]));
+        assert_eq!(settled(&[("content-length", "7")]), some("7"));
+        assert_eq!(
+            settled(&[("content-length", "7"), ("content-length", "7")]),
+            some("7")
+        );
+        assert_eq!(
+            settled(&[("content-length", "2"), ("transfer-encoding", "chunked")]),
+            (true, vec![])
+        );
+        for pair in [["7", "8"], ["-2", "-2"], ["2, 2", "2, 2"], ["", ""]] {
+            let headers: Vec<_> = pair
+                .into_iter()
+                .map(|length| ("content-length", length))
+                .collect();
+            assert!(!settled(&headers).0, "{pair:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::body::Body;
 use super::options::RouterOptions;
@@ -20,6 +20,9 @@ use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
 const SMALL: usize = 16 * 1024;
+
+/// The slowest that a body may come in, in bytes a second, once the allowed pause is used up.
+const SLOWEST: u64 = 1024;
 
 /// The bytes of bodies that are held, over all requests.
 #[derive(Debug, Default)]
@@ -107,7 +110,13 @@ pub(super) async fn read(
     let mut held = Held::new(budget);
     let mut small = BytesMut::new();
     let mut body = body;
-    while let Some(chunk) = next(&mut body, options.timeouts.body_idle).await? {
+    let began = Instant::now();
+    while let Some(chunk) = next(
+        &mut body,
+        patience(began, held.bytes(), options.timeouts.body_idle),
+    )
+    .await?
+    {
         if held.bytes() + chunk.len() as u64 > options.max_body {
             return Err(too_large(options.max_body));
         }
@@ -137,10 +146,17 @@ pub(super) async fn read(
     Ok(Intake { held, scanned })
 }
 
+/// How long the next piece may take: not longer than the pause that is allowed, and not so long that the whole comes slower
+/// than [`SLOWEST`]. Else a byte now and then would hold a connection for ever.
+fn patience(began: Instant, bytes: u64, idle: Duration) -> Duration {
+    let whole = idle + Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST);
+    whole.saturating_sub(began.elapsed()).min(idle)
+}
+
 async fn next(body: &mut Body, idle: Duration) -> Result<Option<Bytes>, Refusal> {
     loop {
         let frame = timeout(idle, body.frame()).await.map_err(|_| {
-            let message = format!("nothing of the body came for {idle:?}");
+            let message = "the body came too slowly";
             Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message).closing()
         })?;
         match frame {

@@ -13,13 +13,28 @@ pub struct Keys(Vec<[u8; 32]>);
 
 /// Why a text holds no keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InvalidKeys;
+#[non_exhaustive]
+pub enum InvalidKeys {
+    /// There is none: a door that nobody can open is a mistake.
+    None,
+    /// A key has characters that no client can send in a header.
+    NotVisible {
+        /// The line, from 1.
+        line: usize,
+    },
+}
 
 impl fmt::Display for InvalidKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "there is no key: write one on each line; empty lines and those that begin with # do not count",
-        )
+        match self {
+            Self::None => f.write_str(
+                "there is no key: write one on each line; empty lines and those that begin with # do not count",
+            ),
+            Self::NotVisible { line } => write!(
+                f,
+                "the key in line {line} cannot be sent in a header: write visible ASCII characters"
+            ),
+        }
     }
 }
 
@@ -39,15 +54,23 @@ impl Keys {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKeys`] when there is none: a door that nobody can open is a mistake.
+    /// [`InvalidKeys`] when there is none, or one that nobody can send.
     pub fn read(text: &str) -> Result<Self, InvalidKeys> {
-        let lines = text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let keys: Vec<_> = lines.map(|key| Sha256::digest(key).into()).collect();
+        // Some editors put a mark before the first line.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut keys = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let key = line.trim();
+            if key.is_empty() || key.starts_with('#') {
+                continue;
+            }
+            if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(InvalidKeys::NotVisible { line: index + 1 });
+            }
+            keys.push(Sha256::digest(key).into());
+        }
         if keys.is_empty() {
-            Err(InvalidKeys)
+            Err(InvalidKeys::None)
         } else {
             Ok(Self(keys))
         }
@@ -69,5 +92,24 @@ impl Authorise for Keys {
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_before_the_first_line_is_no_part_of_a_key() {
+        assert!(Keys::read("\u{feff}sk-1\r\nsk-2").unwrap().allows(b"sk-1"));
+        assert_eq!(Keys::read("\u{feff}# team a\n").unwrap_err(), InvalidKeys::None);
+        assert_eq!(
+            Keys::read("sk-1\nsk 2\n").unwrap_err(),
+            InvalidKeys::NotVisible { line: 2 }
+        );
+        assert_eq!(
+            Keys::read("ключ").unwrap_err(),
+            InvalidKeys::NotVisible { line: 1 }
+        );
     }
 }

@@ -15,7 +15,7 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 
-use super::admission::admit;
+use super::admission::{admit, check_body};
 use super::attempt::{Answered, Outgoing};
 use super::body::{Body, BoxError};
 use super::headers::{announces_body, for_upstream, strip_hop_by_hop};
@@ -200,10 +200,13 @@ impl Router {
             method, mut headers, ..
         } = parts;
         let announced = announces_body(&headers);
-        strip_hop_by_hop(&mut headers);
+        strip_hop_by_hop(&mut headers, &[]);
         let intake = intake::read(&headers, route.body, body, options, self.0.budget.clone()).await?;
         let facts = self.facts(&headers, route, &intake)?;
         let bytes = intake.held.bytes();
+        if bytes > 0 {
+            check_body(&method)?;
+        }
         for_upstream(
             &mut headers,
             (announced || bytes > 0).then_some(bytes),

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
+use tracing::{Level, debug, enabled, trace};
 
 use crate::Moment;
 use crate::clock::Clock;
 use crate::queue::{QueueFull, QueueLimits, Ticket, Tried, WaitQueue, Waiting};
 use crate::request::{Facts, RequestFacts};
-use crate::schedule::{Ask, Class, Ending, NodeId, Reason, Scratch, next_seed};
-use crate::status::Published;
+use crate::schedule::{Ask, Class, Ending, Explanation, NodeId, Observer, Reason, Scratch, next_seed};
+use crate::status::{Published, Snapshot};
 use crate::upstream::{Lease, Transport, Upstream};
 
 thread_local! {
@@ -29,6 +30,13 @@ thread_local! {
 pub(super) struct Place {
     pub(super) lease: Lease,
     pub(super) upstream: Arc<dyn Upstream>,
+}
+
+/// A place, and why it is this one, where the log wants to know.
+#[derive(Debug)]
+struct Found {
+    place: Place,
+    why: Option<Box<str>>,
 }
 
 /// Why there is no place.
@@ -50,12 +58,12 @@ impl NoPlace {
 
 #[derive(Debug)]
 struct Waiter {
-    tell: oneshot::Sender<Result<Place, Ending>>,
+    tell: oneshot::Sender<Result<Found, Ending>>,
     // What the tree last said to this request.
     last: RefCell<Ending>,
 }
 
-type Served = Vec<(Waiting<Waiter>, Result<Place, Ending>)>;
+type Served = Vec<(Waiting<Waiter>, Result<Found, Ending>)>;
 
 /// Wakes the one who hands out.
 ///
@@ -149,16 +157,49 @@ impl Places {
         next_seed(&self.seed)
     }
 
-    /// Picks and reserves, if that is possible now.
-    fn place_now(&self, facts: &Facts<'_>, tried: &Tried, now: Moment) -> Result<Place, Ending> {
-        let ending = |class, reason| Ending::new(class, reason, NodeId::default());
+    /// Picks and reserves, if that is possible now. `news`: whether it is worth a line in the log that the request has to
+    /// wait. That it is refused always is.
+    fn place_now(&self, facts: &Facts<'_>, tried: &Tried, now: Moment, news: News) -> Result<Found, Ending> {
         let snapshot = self.published.load();
+        if !enabled!(Level::DEBUG) {
+            let place = self.find(&snapshot, facts, tried, now, &mut ())?;
+            return Ok(Found { place, why: None });
+        }
+        let mut why = Explanation::default();
+        let found = self.find(&snapshot, facts, tried, now, &mut why);
+        let (model, why) = (facts.model.unwrap_or_default(), why.summary(snapshot.tree()));
+        match found {
+            Ok(place) => Ok(Found {
+                place,
+                why: Some(why.into()),
+            }),
+            Err(ending) => {
+                let reason = &ending.reason;
+                match (ending.class, news) {
+                    (Class::Later, News::No) => trace!(model, %reason, %why, "waits on"),
+                    (Class::Later, News::Yes) => debug!(model, %reason, %why, "no place yet"),
+                    (Class::Never | Class::Shed, _) => debug!(model, %reason, %why, "no place"),
+                }
+                Err(ending)
+            }
+        }
+    }
+
+    fn find<O: Observer>(
+        &self,
+        snapshot: &Snapshot,
+        facts: &Facts<'_>,
+        tried: &Tried,
+        now: Moment,
+        observer: &mut O,
+    ) -> Result<Place, Ending> {
+        let ending = |class, reason| Ending::new(class, reason, NodeId::default());
         if snapshot.is_empty() {
             return Err(ending(Class::Later, Reason::NoUpstream));
         }
         let except = tried.left_out(now);
         let ask = Ask::new(facts, now, self.next_seed()).except(&except);
-        let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, &mut ()))?;
+        let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, observer))?;
         let entry = snapshot.find(lease.upstream().as_str());
         match entry.and_then(|entry| entry.spec().extensions.get::<Transport>()) {
             Some(transport) => Ok(Place {
@@ -173,6 +214,15 @@ impl Places {
 
     /// A place for this request, now or after waiting.
     pub(super) async fn place(&self, facts: &RequestFacts, tried: &Tried) -> Result<Place, NoPlace> {
+        let Found { place, why } = self.found(facts, tried).await?;
+        if let Some(why) = why {
+            let model = facts.as_facts().model.unwrap_or_default();
+            debug!(upstream = %place.lease.upstream(), model, %why, "sent to");
+        }
+        Ok(place)
+    }
+
+    async fn found(&self, facts: &RequestFacts, tried: &Tried) -> Result<Found, NoPlace> {
         let refused = |ending| NoPlace::Ending {
             ending,
             waited: false,
@@ -180,18 +230,18 @@ impl Places {
         // A request that takes no room holds nobody up, and does not wait behind those that do.
         if facts.weight == 0 {
             return self
-                .place_now(&facts.as_facts(), tried, self.clock.now())
+                .place_now(&facts.as_facts(), tried, self.clock.now(), News::Yes)
                 .map_err(refused);
         }
         if self.wake.standing.load(Relaxed) == 0 {
-            match self.place_now(&facts.as_facts(), tried, self.clock.now()) {
+            match self.place_now(&facts.as_facts(), tried, self.clock.now(), News::No) {
                 Err(ending) if ending.class == Class::Later => {}
                 now => return now.map_err(refused),
             }
         }
         let (tell, told) = oneshot::channel();
         match self.stand(facts, tried, tell)? {
-            Stood::Served(place) => Ok(place),
+            Stood::Served(found) => Ok(found),
             Stood::Waits(ticket, deadline) => self.wait(ticket, deadline, told).await,
         }
     }
@@ -201,19 +251,19 @@ impl Places {
         &self,
         facts: &RequestFacts,
         tried: &Tried,
-        tell: oneshot::Sender<Result<Place, Ending>>,
+        tell: oneshot::Sender<Result<Found, Ending>>,
     ) -> Result<Stood, NoPlace> {
         let (mut served, mut until) = (Served::new(), None);
         let result = {
             let mut queue = self.queue();
             self.wake.stand(queue.len() + 1);
             let now = self.clock.now();
-            let mut place = self.place_now(&facts.as_facts(), tried, now);
+            let mut place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
             if place.is_ok() && !queue.is_empty() {
                 // Those who came before may have it first.
                 drop(place);
                 (served, until) = self.offer(&mut queue, now);
-                place = self.place_now(&facts.as_facts(), tried, now);
+                place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
             }
             let result = match place {
                 Ok(place) => Ok(Stood::Served(place)),
@@ -237,7 +287,7 @@ impl Places {
         &self,
         queue: &mut WaitQueue<Waiter>,
         (facts, tried, now): (&RequestFacts, &Tried, Moment),
-        tell: oneshot::Sender<Result<Place, Ending>>,
+        tell: oneshot::Sender<Result<Found, Ending>>,
         ending: Ending,
     ) -> Result<Stood, NoPlace> {
         // Who is left out stays so for longer than this request may wait.
@@ -266,8 +316,8 @@ impl Places {
         &self,
         ticket: Ticket,
         deadline: Moment,
-        mut told: oneshot::Receiver<Result<Place, Ending>>,
-    ) -> Result<Place, NoPlace> {
+        mut told: oneshot::Receiver<Result<Found, Ending>>,
+    ) -> Result<Found, NoPlace> {
         let mut standing = Standing {
             places: self,
             ticket: Some(ticket),
@@ -277,7 +327,11 @@ impl Places {
             biased;
             answer = &mut told => answer,
             () = sleep_until(self.clock.instant(deadline)) => match standing.leave() {
-                Some(waiting) => return Err(waited(waiting.handle.last.into_inner())),
+                Some(waiting) => {
+                    let ending = waiting.handle.last.into_inner();
+                    debug!(reason = %ending.reason, "waited for as long as it may");
+                    return Err(waited(ending));
+                }
                 // Served at the last moment.
                 None => told.await,
             },
@@ -304,7 +358,7 @@ impl Places {
                     until = [until, next_look, next].into_iter().flatten().min();
                     return None;
                 }
-                match self.place_now(&facts.as_facts(), tried, now) {
+                match self.place_now(&facts.as_facts(), tried, now, News::No) {
                     Ok(place) => Some(Ok(place)),
                     Err(ending) if ending.class == Class::Later => {
                         until = [until, again(&ending, tried, now)].into_iter().flatten().min();
@@ -354,13 +408,20 @@ fn deliver(served: Served) {
     for (Waiting { handle, .. }, result) in served {
         // Who has left meanwhile lets the lease drop, which wakes the next one.
         if handle.tell.send(result).is_err() {
-            tracing::trace!("a place came too late");
+            trace!("a place came too late");
         }
     }
 }
 
+/// Whether this is the first time that the request finds no place.
+#[derive(Clone, Copy)]
+enum News {
+    Yes,
+    No,
+}
+
 enum Stood {
-    Served(Place),
+    Served(Found),
     Waits(Ticket, Moment),
 }
 

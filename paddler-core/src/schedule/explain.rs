@@ -5,6 +5,7 @@ use super::context::PickCx;
 use super::filter::{Filter, FilterError};
 use super::node::NodeId;
 use super::outcome::{Ending, Picks};
+use super::tree::Tree;
 use crate::upstream::{UpstreamId, bit};
 
 /// Looks on while a request goes through the tree. It cannot change where it goes.
@@ -115,6 +116,48 @@ pub struct Explanation {
     before_len: usize,
 }
 
+impl Explanation {
+    /// All of it in a line, for logs: what each node on the way did, and who was chosen. `tree` is the one that was walked.
+    ///
+    /// ```text
+    /// require model 1 of 2, require slot 1 of 1, least prefill_product -> engine-1
+    /// ```
+    pub fn summary(&self, tree: &Tree) -> String {
+        let mut line = String::new();
+        let mut steps = self.steps.iter().peekable();
+        for node in &self.path {
+            let step = steps.next_if(|step| step.node == *node);
+            if *node == tree.root().id() && !line.is_empty() {
+                line.push_str("; lost to another request, again: ");
+            }
+            // A list does nothing itself.
+            if tree.title(*node) == Some("list") {
+                continue;
+            }
+            if !line.is_empty() && !line.ends_with(' ') {
+                line.push_str(", ");
+            }
+            line.push_str(tree.title(*node).unwrap_or("?"));
+            if let Some(Step {
+                before, after, error, ..
+            }) = step
+            {
+                line.push_str(&format!(" {after} of {before}"));
+                if let Some(error) = error {
+                    line.push_str(&format!(" ({error})"));
+                }
+            }
+        }
+        if let Some(ending) = &self.ending {
+            line.push_str(&format!(" -> {}: {}", ending.class, ending.reason));
+        } else if !self.picked.is_empty() {
+            let picked: Vec<_> = self.picked.iter().map(UpstreamId::as_str).collect();
+            line.push_str(&format!(" -> {}", picked.join(", ")));
+        }
+        line
+    }
+}
+
 impl Observer for Explanation {
     fn entered(&mut self, _cx: &PickCx<'_>, node: NodeId, _set: &CandidateSet<'_>) {
         self.path.push(node);
@@ -168,5 +211,50 @@ impl Observer for Explanation {
         self.ending = Some(ending.clone());
         self.survivors.clear();
         self.picked.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+    use crate::request::Facts;
+    use crate::schedule::filters::{model, slot};
+    use crate::schedule::{Ask, Node, Scratch, Signals, costs};
+    use crate::status::{StatusBoard, StatusEvent};
+    use crate::upstream::{ModelEntry, Models, UpstreamSpec};
+
+    #[test]
+    fn a_summary_says_each_step_and_the_end() {
+        let least = Node::least(costs::in_flight_share());
+        let nodes = Node::list([Node::require(model()), Node::require(slot()), least]);
+        let mut board = StatusBoard::new(Tree::new(Signals::Corrected, nodes).unwrap());
+        for (id, model) in [("engine-1", "small"), ("engine-2", "large")] {
+            let models = Models::Listed(vec![ModelEntry::new(model)]);
+            let mut spec = UpstreamSpec::new(id, "http://127.0.0.1:1")
+                .unwrap()
+                .models(models);
+            spec.limits.max_in_flight = Some(1);
+            board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+        }
+        let snapshot = board.publish(Moment::ZERO);
+        let facts = Facts::new().model("small");
+        let reserve = || {
+            let mut why = Explanation::default();
+            let ask = Ask::new(&facts, Moment::ZERO, 1);
+            let lease = snapshot.reserve(&ask, &mut Scratch::default(), &mut why);
+            (lease, why.summary(snapshot.tree()))
+        };
+        let (lease, why) = reserve();
+        assert!(lease.is_ok());
+        assert_eq!(
+            why,
+            "require model 1 of 2, require slot 1 of 1, least in_flight_share -> engine-1"
+        );
+        let (_, why) = reserve();
+        assert_eq!(
+            why,
+            "require model 1 of 2, require slot 0 of 1 -> later: slots_busy"
+        );
     }
 }

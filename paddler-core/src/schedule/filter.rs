@@ -48,6 +48,36 @@ impl Lack {
 /// Whether it *must* is for the tree to say (`require`, `prefer`, `branch`). A filter looks at the whole set, because
 /// useful ones are relative ("close to the best"); [`filter_fn`] makes one of a closure that looks at one upstream. It
 /// must not block: what is slow belongs into a status source.
+///
+/// A host's own word for why nobody was left is `Reason::Rejected("word".into())`.
+///
+/// ```
+/// use paddler_core::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
+/// use paddler_core::upstream::UpstreamIndex;
+///
+/// struct Battery(f64);
+///
+/// #[derive(Debug)]
+/// struct Charged { above: f64 }
+///
+/// impl Filter for Charged {
+///     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+///         set.retain(|upstream| self.value(cx, upstream).is_none_or(|full| full > self.above));
+///         Ok(())
+///     }
+///     fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
+///         cx.report(upstream)?.extensions.get::<Battery>().map(|battery| battery.0)
+///     }
+///     fn lack(&self, _: &PickCx<'_>) -> Lack {
+///         Lack::new(Class::Later, Reason::Rejected("batteries_empty".into()))
+///     }
+///     fn reads(&self) -> Reads {
+///         Reads::NONE
+///     }
+/// }
+/// # use paddler_core::schedule::{Node, Signals, Tree};
+/// # assert!(Tree::new(Signals::Corrected, Node::list([Node::require(Charged { above: 0.2 }), Node::random()])).is_ok());
+/// ```
 pub trait Filter: fmt::Debug + Send + Sync + 'static {
     /// Takes out of the set who does not pass.
     ///

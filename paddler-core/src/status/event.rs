@@ -14,7 +14,9 @@ pub enum StatusEvent {
     Upsert(UpstreamSpec),
     /// It exists no more. What is open on it goes on to its end.
     Remove(UpstreamId),
-    /// It said how it is.
+    /// It said how it is. A report is whole and replaces the last one, a poll's included: where upstreams are polled, a
+    /// source of one's own should send what it knows in the extensions of the spec ([`Upsert`](Self::Upsert)), or poll
+    /// itself.
     Report {
         /// Who.
         id: UpstreamId,

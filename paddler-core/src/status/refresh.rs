@@ -33,8 +33,9 @@ const EVENTS: usize = 1024;
 /// Events that are applied before the board looks at its other work.
 const BATCH: usize = 256;
 
-/// Keeps the statuses going until it is dropped.
+/// Keeps the statuses going until it is dropped: hold it for as long as requests are to be routed.
 #[derive(Debug)]
+#[must_use = "dropped, nobody joins, leaves or is polled any more"]
 pub struct StatusLoop {
     published: Published,
     commands: mpsc::Sender<Command>,
@@ -239,8 +240,9 @@ impl Keeper {
             },
             event => event,
         };
+        let ready = self.said.becomes_ready(&event);
         let applied = self.board.apply(event, self.clock.now());
-        self.said.say(&applied);
+        self.said.say(&applied, ready);
         if let Applied::Left(id) | Applied::Full(id) = &applied {
             self.polls.leave(id);
         }

@@ -71,6 +71,18 @@ impl Client {
     }
 
     /// Sends a request with these header lines, each with its end.
+    /// Writes to one who may have gone.
+    pub(crate) async fn try_write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.ok();
+    }
+
+    /// Whether bytes of an answer are here.
+    pub(crate) async fn has_answer(&mut self) -> bool {
+        let mut byte = [0];
+        let look = timeout(Duration::from_millis(1), self.stream.peek(&mut byte)).await;
+        !self.buffer.is_empty() || look.is_ok_and(|look| look.is_ok_and(|bytes| bytes > 0))
+    }
+
     pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let length = if body.is_empty() {

@@ -9,6 +9,7 @@
 mod answers;
 mod client;
 mod faults;
+mod framing;
 mod hosting;
 mod leaving;
 mod pooling;

@@ -69,6 +69,19 @@ impl Stub {
         }
     }
 
+    /// One that answers after the first bytes of a request, and reads no more of it.
+    pub(crate) async fn early(answer: &'static str) -> Early {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_exact(&mut [0; 200]).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream
+        });
+        Early { url, serving }
+    }
+
     /// How many connections were made to it.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
@@ -82,6 +95,24 @@ impl Stub {
             .iter()
             .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
             .collect()
+    }
+}
+
+/// See [`Stub::early`].
+pub(crate) struct Early {
+    pub(crate) url: String,
+    serving: tokio::task::JoinHandle<TcpStream>,
+}
+
+impl Early {
+    /// Waits until the other end has closed the connection: what was written so far can be read to its end.
+    pub(crate) async fn closed(self) {
+        let mut stream = self.serving.await.unwrap();
+        let mut rest = vec![0; 1 << 16];
+        let end = tokio::time::timeout(super::client::HANG, async {
+            while matches!(stream.read(&mut rest).await, Ok(1..)) {}
+        });
+        end.await.expect("it was not closed");
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderName, HeaderValue, Request, Response};
+use http_body::Body as _;
 
 use super::address::{self, Address};
 use super::transport::{CallError, Connect, NewConnection, Sent, Upstream};
@@ -127,8 +128,13 @@ impl HttpUpstream {
     async fn send(&self, mut pooled: Pooled, request: Request<Body>) -> Result<Response<Body>, Failed> {
         let reused = pooled.reused();
         let before = pooled.bytes_read();
+        let has_body = !request.body().is_end_stream();
         match pooled.sender().try_send_request(request).await {
-            Ok(response) => Ok(response.map(|body| Body::new(pooled.hold(body)))),
+            Ok(response) => {
+                // An error may have been answered from the head alone: then the body would be read as the next request.
+                let whole = !(has_body && response.status().as_u16() >= 400);
+                Ok(response.map(|body| Body::new(pooled.hold(body, whole))))
+            }
             Err(mut error) => match error.take_message() {
                 Some(request) => Err(Failed::NotSent(Box::new(request), error.into_error().into())),
                 None => {

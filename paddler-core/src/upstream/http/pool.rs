@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::HttpOptions;
@@ -40,6 +41,15 @@ struct Free {
 struct Connection {
     sender: SendRequest<Body>,
     read: Arc<AtomicU64>,
+    driver: AbortHandle,
+}
+
+/// Whoever lets go of a connection closes it, also while a request is still being written to an upstream that does not
+/// read it.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
 }
 
 /// A connection that is in use for one request.
@@ -108,15 +118,16 @@ impl Pool {
             .max_buf_size(READ_BUFFER)
             .handshake(io)
             .await?;
-        tokio::spawn(async move {
+        let driver = tokio::spawn(async move {
             // Whoever uses the connection is told by the sender.
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "a connection to an upstream has ended");
             }
-        });
+        })
+        .abort_handle();
         Ok(Pooled {
             pool: pool.clone(),
-            connection: Connection { sender, read },
+            connection: Connection { sender, read, driver },
             reused: false,
         })
     }
@@ -152,12 +163,14 @@ impl Pooled {
         &mut self.connection.sender
     }
 
-    /// The connection is free again when this body has come to its end. Dropped before, it is closed.
-    pub(super) fn hold(self, body: Incoming) -> Held {
+    /// The connection is free again when this body has come to its end. Dropped before, it is closed; and at its end, too,
+    /// unless it is `reusable`.
+    pub(super) fn hold(self, body: Incoming, reusable: bool) -> Held {
         let streamed = body.size_hint().exact().is_none();
         let mut held = Held {
             body,
             streamed,
+            reusable,
             pooled: Some(self),
         };
         if held.body.is_end_stream() {
@@ -172,13 +185,16 @@ impl Pooled {
 pub(super) struct Held {
     body: Incoming,
     streamed: bool,
+    reusable: bool,
     pooled: Option<Pooled>,
 }
 
 impl Held {
     fn release(&mut self) {
         if let Some(Pooled { pool, connection, .. }) = self.pooled.take() {
-            pool.put(connection, self.streamed);
+            if self.reusable {
+                pool.put(connection, self.streamed);
+            }
         }
     }
 }
