@@ -725,3 +725,20 @@ fn a_request_that_takes_no_room_is_not_kept_out_by_load() {
     assert_eq!(pool.ask_for(&control).picked, ["full"]);
     assert!(pool.ask_for(&Facts::new()).picked.is_empty());
 }
+
+#[test]
+fn an_explanation_says_by_which_value_one_went_out() {
+    let told = |running: &[&str]| {
+        let adapters = adapters(Some(2), running, &[]);
+        report(|report| report.adapters = Some(adapters))
+    };
+    let pool = [("full", told(&["x", "y"])), ("room", told(&["x"]))];
+    let mut pool = Pool::reporting(corrected([Node::prefer(lora_room()), Node::random()]), pool);
+    let why = pool.ask(1).why;
+    let gone: Vec<_> = why.steps[0]
+        .removed
+        .iter()
+        .map(|(id, value)| (id.as_str(), *value))
+        .collect();
+    assert_eq!(gone, [("full", Some(2.0))]);
+}

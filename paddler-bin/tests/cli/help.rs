@@ -101,6 +101,11 @@ async fn each_command_has_help_and_there_is_a_version() {
         );
         assert!(ended.out.contains("Usage: paddler"), "{ended:?}");
     }
+    for command in ["gateway", "balancer"] {
+        let ended = run(&[command, "--help"], &[]).await;
+        let says = "Flags come before the environment, and both before the file.";
+        assert!(ended.out.contains(says), "{ended:?}");
+    }
     let ended = run(&["--version"], &[]).await;
     assert_eq!(ended.out, concat!("paddler ", env!("CARGO_PKG_VERSION")));
 }

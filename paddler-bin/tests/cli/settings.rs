@@ -205,6 +205,55 @@ async fn a_file_that_is_missing_is_named_with_what_it_is_for() {
 }
 
 #[tokio::test]
+async fn a_file_of_keys_is_looked_for_beside_the_config_that_names_it() {
+    let own = path("settings-own.txt", "sk-own\n");
+    path("settings-clients.txt", "sk-1\n");
+    let text = "api_key_file: settings-clients.txt
+upstreams:
+  - url: http://127.0.0.1:9
+    api_key_file: settings-own.txt
+  - url: http://127.0.0.1:10
+    api_key_file: settings-none.txt
+";
+    let config = path("settings-beside.yaml", text);
+    let ended = fails(&["check", &config], &[], 1).await;
+    let missing = own.replace("settings-own", "settings-none");
+    assert!(ended.log.starts_with(&missing), "{ended:?}");
+    assert!(
+        ended.log.ends_with("; make it, with the key as its one line"),
+        "{ended:?}"
+    );
+    // A flag's is not.
+    let flag = "--api-key-file=settings-clients.txt";
+    let ended = fails(&["gateway", LISTEN, UPSTREAM, "--config", &config, flag], &[], 1).await;
+    let says = "settings-clients.txt (the keys of clients) cannot be read: ";
+    assert!(ended.log.contains(&format!("\n{says}")), "{ended:?}");
+    assert!(ended.log.ends_with("; make it, one key a line"), "{ended:?}");
+    let replaces = format!("--upstream (PADDLER_UPSTREAM) replaces the 2 upstreams of {config}");
+    assert!(ended.log.contains(&replaces), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_router_is_not_its_own_upstream() {
+    for (listen, url) in [
+        ("127.0.0.1:7999", "http://127.0.0.1:7999"),
+        ("127.0.0.1:7999", "http://localhost:7999"),
+        ("127.0.0.1:7999", "http://0.0.0.0:7999"),
+        ("0.0.0.0:7999", "http://127.0.0.1:7999"),
+        ("[::]:7999", "http://[::1]:7999"),
+    ] {
+        let ended = fails(&["gateway", "--listen", listen, "--upstream", url], &[], 1).await;
+        assert!(ended.log.contains("is this router itself"), "{listen} {url}: {ended:?}");
+    }
+    let config = path(
+        "settings-itself.yaml",
+        "upstreams: [{url: 'http://127.0.0.1:8080'}]\n",
+    );
+    let ended = fails(&["check", &config], &[], 1).await;
+    assert!(ended.log.contains("is this router itself"), "{ended:?}");
+}
+
+#[tokio::test]
 async fn it_listens_on_loopback_unless_told_otherwise() {
     // Where something else has the ports already, the refusal tells which ones they would have been.
     let program = Program::start(&["gateway", UPSTREAM], &[]);
