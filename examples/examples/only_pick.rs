@@ -60,11 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut why = Explanation::default();
     let next = snapshot.reserve(&Ask::new(&facts, now, 9), &mut scratch, &mut why);
     let next = next.map_err(|ending| ending.reason.to_string())?;
-    println!("request 9 goes to {}, after", next.upstream());
-    for step in &why.steps {
-        let title = snapshot.tree().title(step.node).unwrap_or_default();
-        println!("  {title}: {} of {} left", step.after, step.before);
-    }
+    println!("request 9: {}", why.summary(snapshot.tree()));
     assert_eq!(why.survivors, [next.upstream().clone()], "nobody else had a slot");
     next.complete();
     Ok(())

@@ -51,6 +51,9 @@ pub(crate) async fn demo() -> Result<(), Failure> {
     if let Some(management) = gateway.management()? {
         writeln!(io::stdout(), "Figures: http://{management}/metrics")?;
     }
-    writeln!(io::stdout(), "RUST_LOG=debug tells why each request went where it went. Ctrl-C ends it.")?;
+    writeln!(
+        io::stdout(),
+        "RUST_LOG=debug tells why each request went where it went. Ctrl-C ends it."
+    )?;
     gateway.serve(stops).await
 }

@@ -22,7 +22,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     let args = Args::read();
     // The demo is to be read; what it logs is not its point.
-    start_log(if matches!(args.command, Command::Demo) { "warn" } else { "info" });
+    start_log(if matches!(args.command, Command::Demo) {
+        "warn"
+    } else {
+        "info"
+    });
     match carry_out(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

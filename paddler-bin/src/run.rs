@@ -105,7 +105,9 @@ impl Gateway {
             let snapshot = published.load();
             let ready = |report: &Report| report.health == Some(Health::Ready);
             if snapshot.len() == self.upstreams
-                && snapshot.iter().all(|(_, entry)| entry.report().is_some_and(ready))
+                && snapshot
+                    .iter()
+                    .all(|(_, entry)| entry.report().is_some_and(ready))
             {
                 return;
             }

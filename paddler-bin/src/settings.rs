@@ -20,11 +20,14 @@ pub(crate) fn config(mode: Mode, serve: &Serve) -> Result<Config, Failure> {
         None => Config::default_for(mode),
     };
     about_no_upstream(serve)?;
-    if let (Some(file), false, of_file @ 1..) =
-        (&serve.config, upstreams(&serve.upstream).is_empty(), config.upstreams.len())
-    {
+    if let (Some(file), false, of_file @ 1..) = (
+        &serve.config,
+        upstreams(&serve.upstream).is_empty(),
+        config.upstreams.len(),
+    ) {
         let file = file.display();
-        tracing::warn!("--upstream (PADDLER_UPSTREAM) replaces the {of_file} upstreams of {file}");
+        let plural = if of_file == 1 { "" } else { "s" };
+        tracing::warn!("--upstream (PADDLER_UPSTREAM) replaces the {of_file} upstream{plural} of {file}");
     }
     let flags = Value::from_json(&flags(serve))?;
     let config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
@@ -203,7 +206,13 @@ fn text(file: &Path, what: &str) -> Result<String, String> {
 
 /// The text of a file of keys; where there is none, with how that is mended.
 fn keys_text(file: &Path, what: &str, mend: &str) -> Result<String, String> {
-    let with_mend = |error| if file.exists() { error } else { format!("{error}; {mend}") };
+    let with_mend = |error| {
+        if file.exists() {
+            error
+        } else {
+            format!("{error}; {mend}")
+        }
+    };
     text(file, what).map_err(with_mend)
 }
 

@@ -85,6 +85,7 @@
 //! let outcome = snapshot.pick(&Ask::new(&facts, Moment::ZERO, 7), &mut Scratch::default(), &mut why);
 //! assert_eq!(snapshot.ids(&outcome)[0].as_str(), "b");
 //! assert_eq!(why.steps[0].removed[0].0.as_str(), "a");
+//! assert_eq!(why.summary(snapshot.tree()), "prefer green 1 of 2, random -> b");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -79,18 +79,24 @@ async fn files_that_are_missing_are_named_all_at_once() {
         "api_key_file: {empty}\nupstreams:\n  - url: http://a:1\n    api_key_file: no/such/a\n  \
          - url: http://b:1\n    api_key_file: no/such/b\n  - url: http://c:1\n    api_key_file: {blank}\n"
     );
-    let ended = run(&["check", &path("check-missing.yaml", &text)], &[]).await;
+    let file = path("check-missing.yaml", &text);
+    let beside = file.trim_end_matches("check-missing.yaml");
+    let ended = run(&["check", &file], &[]).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     let lines: Vec<_> = ended.log.lines().collect();
     let [a, b, c, keys] = &lines[..] else {
         panic!("{ended:?}")
     };
     assert!(
-        a.starts_with("no/such/a (the key for the upstream a:1) cannot be read: "),
+        a.starts_with(&format!(
+            "{beside}no/such/a (the key for the upstream a:1) cannot be read: "
+        )),
         "{a}"
     );
     assert!(
-        b.starts_with("no/such/b (the key for the upstream b:1) cannot be read: "),
+        b.starts_with(&format!(
+            "{beside}no/such/b (the key for the upstream b:1) cannot be read: "
+        )),
         "{b}"
     );
     assert!(

@@ -29,7 +29,12 @@ async fn the_line_that_the_demo_prints_works() {
     let address = figures.trim_start_matches("Figures: http://");
     let address = address.trim_end_matches("/metrics").parse().unwrap();
     let page = ask(address, get("/metrics")).await;
-    let able = |name| series(page.text(), &format!("paddler_upstream_able{{upstream=\"{name}\"}}"));
+    let able = |name| {
+        series(
+            page.text(),
+            &format!("paddler_upstream_able{{upstream=\"{name}\"}}"),
+        )
+    };
     let all = ["engine-1", "engine-2", "engine-3"].map(able);
     assert_eq!(all, [Some(1.0); 3], "{page:?}");
     demo.signal("INT");

@@ -202,7 +202,12 @@ async fn a_log_that_nobody_reads_any_more_stops_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_says_why_each_request_went_where_it_went() {
     let (one, two) = (engine().await, engine().await);
-    let args = ["gateway", "--listen=127.0.0.1:0", "--management=off", "--upstream"];
+    let args = [
+        "gateway",
+        "--listen=127.0.0.1:0",
+        "--management=off",
+        "--upstream",
+    ];
     let upstreams = format!("one={},two={}", one.url(), two.url());
     let program = Program::start(&[&args[..], &[&upstreams]].concat(), &[("RUST_LOG", "debug")]);
     let address = address_in(&program.logs(|line| line.contains("requests come in")));
@@ -213,14 +218,22 @@ async fn the_log_says_why_each_request_went_where_it_went() {
     }
     ask(address, post("/v1/chat/completions", &chat("m", 4))).await;
     let line = program.logs(|line| line.contains("sent to"));
-    for says in ["DEBUG", "model=\"m\"", "require model 2 of 2, ", "least prefill_product -> "] {
+    for says in [
+        "DEBUG",
+        "model=\"m\"",
+        "why=require model ",
+        "least prefill_product -> ",
+    ] {
         assert!(line.contains(says), "{says}: {line}");
     }
-    let name = if line.contains("upstream=one ") { "one" } else { "two" };
+    let name = if line.contains("upstream=one ") {
+        "one"
+    } else {
+        "two"
+    };
     assert!(line.ends_with(&format!("-> {name}")), "{line}");
     ask(address, post("/v1/chat/completions", &chat("nobody", 4))).await;
-    let line = program.logs(|line| line.contains("no place"));
-    for says in ["DEBUG", "reason=model_not_found", "require model 0 of 2"] {
-        assert!(line.contains(says), "{says}: {line}");
-    }
+    let refused = r#"no place model="nobody" reason=model_not_found why=require model 0 of 2 -> never: model_not_found"#;
+    let line = program.logs(|line| line.contains(refused));
+    assert!(line.contains("DEBUG"), "{line}");
 }

@@ -243,7 +243,10 @@ async fn a_router_is_not_its_own_upstream() {
         ("[::]:7999", "http://[::1]:7999"),
     ] {
         let ended = fails(&["gateway", "--listen", listen, "--upstream", url], &[], 1).await;
-        assert!(ended.log.contains("is this router itself"), "{listen} {url}: {ended:?}");
+        assert!(
+            ended.log.contains("is this router itself"),
+            "{listen} {url}: {ended:?}"
+        );
     }
     let config = path(
         "settings-itself.yaml",

@@ -191,10 +191,10 @@ pub(super) struct Held {
 
 impl Held {
     fn release(&mut self) {
-        if let Some(Pooled { pool, connection, .. }) = self.pooled.take() {
-            if self.reusable {
-                pool.put(connection, self.streamed);
-            }
+        if let Some(Pooled { pool, connection, .. }) = self.pooled.take()
+            && self.reusable
+        {
+            pool.put(connection, self.streamed);
         }
     }
 }
