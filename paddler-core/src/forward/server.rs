@@ -22,6 +22,9 @@ use super::body::Body;
 use super::client::Client;
 use crate::config::{Limits, Shutdown, Timeouts};
 
+/// How long idle connections have to notice that all is over.
+const NOTICE: Duration = Duration::from_millis(250);
+
 /// How a listener is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -107,8 +110,11 @@ where
         done = timeout(options.grace, whole) => done.is_ok(),
         () = cut => false,
     };
-    // Those that have ended and were not yet let go of are not broken off.
-    while connections.try_join_next().is_some() {}
+    if !in_time {
+        // Connections on which nothing goes on have only to notice, and are not broken off.
+        let noticed = async { while connections.join_next().await.is_some() {} };
+        timeout(NOTICE, noticed).await.ok();
+    }
     Ok(if in_time || connections.is_empty() {
         Served::Whole
     } else {
