@@ -107,6 +107,8 @@ fn the_vectors_hold() {
             }
         }
     }
+    // On lines of their own, also where the harness has written on this one.
+    println!();
     for (family, counts) in &families {
         let Counts {
             passed,
