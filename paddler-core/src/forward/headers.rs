@@ -161,6 +161,18 @@ mod tests {
     }
 
     #[test]
+    fn a_body_of_nothing_is_none() {
+        let announces = |pairs: &[(&'static str, &'static str)]| announces_bytes(&map(pairs));
+        assert!(!announces(&[]) && !announces(&[("content-length", "0")]));
+        assert!(announces(&[("content-length", "1")]) && announces(&[("content-length", "00")]));
+        assert!(announces(&[("transfer-encoding", "chunked")]));
+        assert!(announces(&[
+            ("content-length", "0"),
+            ("transfer-encoding", "chunked")
+        ]));
+    }
+
+    #[test]
     fn an_answer_has_one_length_or_none() {
         let settled = |pairs: &[(&'static str, &'static str)]| {
             let mut headers = map(pairs);
