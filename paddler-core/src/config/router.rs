@@ -124,7 +124,8 @@ pub struct Limits {
     /// How long a head may take to come in, and so how long a connection is kept on which no request comes, 10 ms to 1 h.
     /// Default 75 s: longer than clients and the balancers in front keep theirs (60 s), since they must not find them closed.
     pub header_timeout: Duration,
-    /// How long a body may pause while it comes in, 10 ms to 1 h. Default 30 s: a phone that changes networks.
+    /// How long a body may pause while it comes in, 10 ms to 1 h. Default 30 s: a phone that changes networks. All pauses
+    /// together may be no longer than that, beyond one second for each KiB: a byte now and then would hold a connection.
     pub body_idle: Duration,
 }
 
