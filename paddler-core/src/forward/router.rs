@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -21,7 +22,7 @@ use super::body::{Body, BoxError};
 use super::headers::{announces_body, for_upstream, strip_hop_by_hop};
 use super::intake::{self, Budget};
 use super::local;
-use super::options::RouterOptions;
+use super::options::{RouterOptions, Timeouts};
 use super::refusal::Refusal;
 use super::relay::{self, Relay};
 use super::sending::{Means, Outcome, Sending};
@@ -66,7 +67,8 @@ pub struct Router(Arc<Inner>);
 struct Inner {
     published: Published,
     clock: Clock,
-    options: RouterOptions,
+    /// Loaded once by each request, which goes on with what it has found.
+    options: ArcSwap<RouterOptions>,
     places: Arc<Places>,
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
@@ -93,13 +95,48 @@ impl Router {
         Self(Arc::new(Inner {
             published,
             clock,
-            options,
+            options: ArcSwap::from_pointee(options),
             places,
             budget: Arc::default(),
             metrics: Arc::default(),
             stopping: AtomicBool::new(false),
             handing_out,
         }))
+    }
+
+    /// Puts other options in force, for the requests that come from now on. Those that are here go on with the options
+    /// that they came under. The queue and the seed stay as they are.
+    ///
+    /// ```
+    /// use paddler_core::Clock;
+    /// use paddler_core::config::AdminPaths;
+    /// use paddler_core::forward::{Body, Router, RouterOptions};
+    /// use paddler_core::schedule::trees;
+    /// use paddler_core::status::StatusBoard;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let board = StatusBoard::new(trees::gateway());
+    /// let router = Router::new(board.published(), Clock::new(), RouterOptions::default());
+    /// let ask = || http::Request::get("/slots").body(Body::empty());
+    /// assert_eq!(router.handle(ask()?).await.status(), 403, "admin paths are closed");
+    ///
+    /// let mut options = router.options();
+    /// options.admin = AdminPaths::Open;
+    /// router.reconfigure(options);
+    /// assert_eq!(router.handle(ask()?).await.status(), 503, "they are open, and there is no upstream");
+    /// # Ok(()) }
+    /// ```
+    pub fn reconfigure(&self, mut options: RouterOptions) {
+        let before = self.0.options.load();
+        options.queue = before.queue.clone();
+        options.seed = before.seed;
+        drop(before);
+        self.0.options.store(Arc::new(options));
+    }
+
+    /// The options in force.
+    pub fn options(&self) -> RouterOptions {
+        RouterOptions::clone(&self.0.options.load())
     }
 
     /// What is counted.
@@ -188,10 +225,9 @@ impl Router {
         body: Body,
         arrival: &mut Arrival,
     ) -> Result<Response<Body>, Refusal> {
-        let Inner {
-            options, published, ..
-        } = &*self.0;
-        admit(&parts, path, route, options)?;
+        let published = &self.0.published;
+        let options = self.0.options.load_full();
+        admit(&parts, path, route, &options)?;
         if route.class == RequestClass::Local {
             return local::answer(path, &published.load(), self.0.stopping.load(Relaxed));
         }
@@ -201,8 +237,8 @@ impl Router {
         } = parts;
         let announced = announces_body(&headers);
         strip_hop_by_hop(&mut headers, &[]);
-        let intake = intake::read(&headers, route.body, body, options, self.0.budget.clone()).await?;
-        let facts = self.facts(&headers, route, &intake)?;
+        let intake = intake::read(&headers, route.body, body, &options, self.0.budget.clone()).await?;
+        let facts = self.facts(&options, &headers, route, &intake)?;
         let bytes = intake.held.bytes();
         if bytes > 0 {
             check_body(&method)?;
@@ -218,17 +254,19 @@ impl Router {
             headers,
             held: intake.held,
         };
-        match Sending::new(self.means(), &facts, &outgoing).run().await? {
-            Outcome::Live(answered) => Ok(self.relay(answered, route.dialect, arrival)),
+        match Sending::new(self.means(&options), &facts, &outgoing)
+            .run()
+            .await?
+        {
+            Outcome::Live(answered) => Ok(self.relay(answered, &options.timeouts, route.dialect, arrival)),
             Outcome::Kept(response) => Ok(response),
         }
     }
 
-    fn means(&self) -> Means<'_> {
+    fn means<'a>(&'a self, options: &'a RouterOptions) -> Means<'a> {
         let Inner {
             published,
             clock,
-            options,
             places,
             metrics,
             ..
@@ -244,6 +282,7 @@ impl Router {
 
     fn facts(
         &self,
+        options: &RouterOptions,
         headers: &HeaderMap,
         route: &Route,
         intake: &intake::Intake,
@@ -256,14 +295,20 @@ impl Router {
                 .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string()))?,
         };
         // All waits together are no longer than one.
-        facts.deadline = Some(now.saturating_add(inner.options.queue.max_wait));
-        if let Some(host) = &inner.options.annotate {
+        facts.deadline = Some(now.saturating_add(options.queue.max_wait));
+        if let Some(host) = &options.annotate {
             host.annotate(headers, &mut facts);
         }
         Ok(facts)
     }
 
-    fn relay(&self, answered: Answered, dialect: Dialect, arrival: &mut Arrival) -> Response<Body> {
+    fn relay(
+        &self,
+        answered: Answered,
+        timeouts: &Timeouts,
+        dialect: Dialect,
+        arrival: &mut Arrival,
+    ) -> Response<Body> {
         let Answered {
             response,
             lease,
@@ -273,7 +318,6 @@ impl Router {
             .in_flight
             .take()
             .unwrap_or_else(|| self.0.metrics.arrived());
-        let timeouts = &self.0.options.timeouts;
         let (head, body) = response.into_parts();
         let request = relay::Request {
             lease,

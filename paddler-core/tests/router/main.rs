@@ -14,6 +14,7 @@ mod hosting;
 mod leaving;
 mod pooling;
 mod refusals;
+mod reload;
 mod requests;
 mod server;
 mod stub;
