@@ -5,16 +5,18 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Version;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep, timeout};
+
+use super::accept::{Connection, Io, Kind};
 
 /// How often a client is looked at where the system does not tell by itself that it has hung up, or tells too much.
 const LOOK: Duration = Duration::from_millis(250);
@@ -24,9 +26,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A client's connection, seen from beside the one who serves it.
-#[derive(Debug)]
 pub(super) struct Client {
-    reads: OwnedReadHalf,
+    wire: Wire,
     /// Its last request was HTTP/1.0, where an answer without a length ends when the connection does.
     is_old: AtomicBool,
     /// Its last answer said that the connection ends with it, perhaps before all of the request was read.
@@ -35,27 +36,42 @@ pub(super) struct Client {
     breaks_off: AtomicBool,
 }
 
+/// What the bytes go over.
+enum Wire {
+    Tcp(OwnedReadHalf),
+    /// Whoever serves it and whoever lingers on it, in turn.
+    Other(Mutex<Box<dyn Io>>),
+}
+
+impl Wire {
+    fn lock(other: &Mutex<Box<dyn Io>>) -> MutexGuard<'_, Box<dyn Io>> {
+        other.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Client {
     /// The connection, and its stream for the one who serves it, which breaks when the client takes nothing for `idle`.
-    pub(super) fn new(stream: TcpStream, idle: Duration) -> (Arc<Self>, ClientIo) {
-        let (reads, closer) = stream.into_split();
+    pub(super) fn new(connection: Connection, idle: Duration) -> (Arc<Self>, ClientIo) {
+        let (wire, closer) = match connection.0 {
+            Kind::Tcp(stream) => {
+                let (reads, closer) = stream.into_split();
+                (Wire::Tcp(reads), Some(closer))
+            }
+            Kind::Other(stream) => (Wire::Other(Mutex::new(stream)), None),
+        };
         let client = Arc::new(Self {
-            reads,
+            wire,
             is_old: AtomicBool::new(false),
             closes: AtomicBool::new(false),
             breaks_off: AtomicBool::new(false),
         });
         let io = ClientIo {
             client: client.clone(),
-            closer: Some(closer),
+            closer,
             idle,
             stalled: None,
         };
         (client, io)
-    }
-
-    fn stream(&self) -> &TcpStream {
-        self.reads.as_ref()
     }
 
     /// Notes a request and what it speaks.
@@ -74,8 +90,11 @@ impl Client {
 
     /// Ready once the client has hung up. hyper reads ahead to see that, but not while bytes of a next request lie unread.
     pub(super) async fn hung_up(&self) {
+        let Wire::Tcp(stream) = &self.wire else {
+            return std::future::pending().await;
+        };
         loop {
-            match self.stream().ready(hang_up()).await {
+            match stream.ready(hang_up()).await {
                 Ok(ready) if !ready.is_read_closed() => {}
                 // Whoever reads or writes is told what is wrong.
                 Ok(_) | Err(_) => return,
@@ -86,8 +105,8 @@ impl Client {
 
     /// An answer was cut short: makes the end of the connection an error where a plain end would say that it is whole.
     pub(super) fn break_off(&self) {
-        if self.is_old.load(Relaxed) {
-            match self.stream().set_zero_linger() {
+        if let (true, Wire::Tcp(stream)) = (self.is_old.load(Relaxed), &self.wire) {
+            match stream.as_ref().set_zero_linger() {
                 Ok(()) => self.breaks_off.store(true, Relaxed),
                 Err(error) => tracing::debug!(%error, "an answer that was cut short ends like a whole one"),
             }
@@ -97,20 +116,7 @@ impl Client {
     /// Takes what the client is still sending, for a while, so that it can read its answer.
     pub(super) async fn linger(&self) {
         let mut unread = vec![0; 16 * 1024];
-        let to_its_end = async {
-            loop {
-                match self.stream().try_read(&mut unread) {
-                    Ok(0) => return,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        if self.stream().readable().await.is_err() {
-                            return;
-                        }
-                    }
-                    Err(_) => return,
-                }
-            }
-        };
+        let to_its_end = async { while matches!((&*self).read(&mut unread).await, Ok(1..)) {} };
         // If it sends for longer than that, its answer may be lost.
         if timeout(LINGER, to_its_end).await.is_err() {
             tracing::debug!("a client was still sending when its connection was closed");
@@ -131,37 +137,69 @@ fn hang_up() -> Interest {
     Interest::READABLE
 }
 
+impl AsyncRead for &Client {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let stream = match &self.wire {
+            Wire::Tcp(half) => half.as_ref(),
+            Wire::Other(stream) => return Pin::new(&mut **Wire::lock(stream)).poll_read(cx, buf),
+        };
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            match stream.try_read(buf.initialize_unfilled()) {
+                Ok(bytes) => {
+                    buf.advance(bytes);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
 /// A client's stream, which breaks when the client takes nothing for too long.
-#[derive(Debug)]
 pub(super) struct ClientIo {
     client: Arc<Client>,
-    /// What closes our direction, at the latest when it is dropped.
+    /// What closes our direction of a TCP stream, at the latest when it is dropped.
     closer: Option<OwnedWriteHalf>,
     idle: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientIo {
-    fn poll_io(
+    /// Writes, if the client takes it, and waits no longer than it may.
+    fn poll_io<T>(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        let stream = self.client.stream();
-        while let Poll::Ready(ready) = stream.poll_write_ready(cx) {
-            ready?;
-            match write(stream) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => {
-                    self.stalled = None;
-                    return Poll::Ready(result);
-                }
-            }
+        write: impl FnOnce(&mut Context<'_>, Pin<&mut dyn Io>) -> Poll<io::Result<T>>,
+        write_tcp: impl FnOnce(&mut Context<'_>, &TcpStream) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let result = match &self.client.wire {
+            Wire::Tcp(half) => write_tcp(cx, half.as_ref()),
+            Wire::Other(stream) => write(cx, Pin::new(&mut **Wire::lock(stream))),
+        };
+        if result.is_ready() {
+            self.stalled = None;
+            return result;
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.idle)));
         ready!(stalled.as_mut().poll(cx));
         let message = "the client took nothing for too long";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
+    }
+}
+
+fn poll_tcp(
+    cx: &mut Context<'_>,
+    stream: &TcpStream,
+    write: impl Fn(&TcpStream) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match write(stream) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
     }
 }
 
@@ -178,24 +216,17 @@ impl Drop for ClientIo {
 
 impl AsyncRead for ClientIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let stream = self.client.stream();
-        loop {
-            ready!(stream.poll_read_ready(cx))?;
-            match stream.try_read(buf.initialize_unfilled()) {
-                Ok(bytes) => {
-                    buf.advance(bytes);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        Pin::new(&mut &*self.client).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, |stream| stream.try_write(buf))
+        self.poll_io(
+            cx,
+            |cx, io| io.poll_write(cx, buf),
+            |cx, tcp| poll_tcp(cx, tcp, |tcp| tcp.try_write(buf)),
+        )
     }
 
     fn poll_write_vectored(
@@ -203,21 +234,28 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, |stream| stream.try_write_vectored(bufs))
+        self.poll_io(
+            cx,
+            |cx, io| io.poll_write_vectored(cx, bufs),
+            |cx, tcp| poll_tcp(cx, tcp, |tcp| tcp.try_write_vectored(bufs)),
+        )
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        match &self.client.wire {
+            Wire::Tcp(_) => true,
+            Wire::Other(stream) => Wire::lock(stream).is_write_vectored(),
+        }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_io(cx, |cx, io| io.poll_flush(cx), |_, _| Poll::Ready(Ok(())))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.closer {
-            Some(closer) => Pin::new(closer).poll_shutdown(cx),
-            None => Poll::Ready(Ok(())),
+        if let Some(closer) = &mut self.closer {
+            return Pin::new(closer).poll_shutdown(cx);
         }
+        self.poll_io(cx, |cx, io| io.poll_shutdown(cx), |_, _| Poll::Ready(Ok(())))
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! One pipeline for every route: `admission` judges who asks for what, `intake` reads and scans the body, `waiting` finds
 //! a place for it, `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
-//! until its end. [`Router`] strings them together; [`serve`] puts it behind a listener.
+//! until its end. [`Router`] strings them together. [`serve`] puts it behind a listener: `accept` lets clients in,
+//! `serving` speaks with one of them.
 
+mod accept;
 mod admission;
 mod attempt;
 mod body;
@@ -19,9 +21,11 @@ mod relay;
 mod router;
 mod sending;
 mod server;
+mod serving;
 mod waiting;
 
 pub use crate::config::AdminPaths;
+pub use accept::{Accept, Connection, OverTls, Peer};
 pub use body::{Body, BoxError};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};

@@ -7,19 +7,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONNECTION;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use hyper::service::Service;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::accept::{Accept, Connection, Peer};
 use super::body::Body;
-use super::client::Client;
+use super::serving::{self, Serving};
 use crate::config::{Limits, Shutdown, Timeouts};
 
 /// How long idle connections have to notice that all is over.
@@ -71,10 +68,12 @@ pub enum Served {
 /// A client that hangs up is taken to want no answer, also when it closes only its own direction: what goes on for it ends
 /// at once.
 ///
+/// Each request carries its [`Peer`] as an extension.
+///
 /// # Errors
-/// When the listener breaks; that it is out of file descriptors is no such error, and is waited out.
+/// None that is known of: what goes wrong with the listener is waited out, such as that there are no file descriptors.
 pub async fn serve<S>(
-    listener: TcpListener,
+    mut listener: impl Accept,
     service: S,
     options: ServeOptions,
     stop: impl Future<Output = ()>,
@@ -94,12 +93,17 @@ where
             () = &mut stop => break,
             // Those that have ended are let go of as we go.
             Some(_) = connections.join_next() => continue,
-            accepted = accept(&listener, &places) => accepted?,
+            accepted = accept(&mut listener, &places) => accepted?,
         };
-        let (stream, place) = accepted;
-        let connection = connection(stream, service.clone(), options.clone(), stopping.clone());
+        let (connection, peer, place) = accepted;
+        let serving = Serving {
+            service: service.clone(),
+            peer,
+            options: options.clone(),
+            stopping: stopping.clone(),
+        };
         connections.spawn(async move {
-            connection.await;
+            serving::connection(connection, serving).await;
             drop(place);
         });
     }
@@ -123,19 +127,14 @@ where
 }
 
 async fn accept(
-    listener: &TcpListener,
+    listener: &mut impl Accept,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(Connection, Peer, OwnedSemaphorePermit)> {
     let closed = || io::Error::other("the limit of connections is gone");
     let place = places.clone().acquire_owned().await.map_err(|_| closed())?;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "a client has left while it was let in");
-                }
-                return Ok((stream, place));
-            }
+            Ok((connection, address)) => return Ok((connection, Peer(address), place)),
             // About one connection, which is gone.
             Err(error) if is_of_one_connection(&error) => {}
             // Out of descriptors or memory: others end and give theirs back.
@@ -153,69 +152,4 @@ fn is_of_one_connection(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
     )
-}
-
-fn builder(options: &ServeOptions) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_buf_size(options.max_header_bytes.max(8 * 1024));
-    builder
-}
-
-async fn connection<S>(
-    stream: TcpStream,
-    service: S,
-    options: ServeOptions,
-    mut stopping: watch::Receiver<bool>,
-) where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
-{
-    let (client, io) = Client::new(stream, options.client_idle);
-    let watched = client.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        watched.asked(request.version());
-        let (answer, watched) = (service.call(request), watched.clone());
-        async move {
-            let answer = answer.await;
-            watched.answered(
-                answer
-                    .as_ref()
-                    .is_ok_and(|answer| answer.headers().contains_key(CONNECTION)),
-            );
-            answer
-        }
-    });
-    let serving = builder(&options).serve_connection(TokioIo::new(io), service);
-    let stop = async { stopping.wait_for(|stop| *stop).await.map(drop) };
-    let served = async {
-        let mut serving = pin!(serving);
-        let result = tokio::select! {
-            biased;
-            result = serving.as_mut() => result,
-            // Without a server there is nothing to go on for, either.
-            _ = stop => {
-                serving.as_mut().graceful_shutdown();
-                serving.as_mut().await
-            }
-        };
-        if result.as_ref().is_err_and(hyper::Error::is_user) {
-            client.break_off();
-        }
-        result
-    };
-    let result = tokio::select! {
-        // First: how it ended by itself counts.
-        biased;
-        result = served => result,
-        // All that goes on for it is dropped.
-        () = client.hung_up() => return,
-    };
-    if let Err(error) = &result {
-        tracing::debug!(%error, "a client's connection has ended");
-    }
-    if client.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
-        client.linger().await;
-    }
 }

@@ -6,6 +6,7 @@
 #![cfg(feature = "proxy")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod accepting;
 mod answers;
 mod client;
 mod faults;

@@ -28,6 +28,7 @@ pub(crate) struct Setup {
     pub(crate) tree: Tree,
     pub(crate) poll: Option<PollOptions>,
     pub(crate) board: BoardOptions,
+    pub(crate) listen: &'static str,
 }
 
 impl Setup {
@@ -42,6 +43,7 @@ impl Setup {
             tree: trees::gateway(),
             poll: None,
             board,
+            listen: "127.0.0.1:0",
         }
     }
 
@@ -78,7 +80,7 @@ impl Setup {
             clock,
         );
         let router = Router::new(statuses.published(), clock, self.options);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(self.listen).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, mut stopped) = watch::channel(false);
         let (cut, mut was_cut) = watch::channel(false);
