@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use super::dial::Io;
 
 /// A stream that counts what is read from it.
-#[derive(Debug)]
 pub(super) struct Metered {
-    io: TcpStream,
+    io: Box<dyn Io>,
     read: Arc<AtomicU64>,
 }
 
 impl Metered {
-    pub(super) fn new(io: TcpStream, read: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(io: Box<dyn Io>, read: Arc<AtomicU64>) -> Self {
         Self { io, read }
     }
 }

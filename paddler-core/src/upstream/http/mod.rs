@@ -5,7 +5,9 @@
 //! a request may be sent again.
 
 mod connection;
+mod dial;
 mod pool;
+mod route;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +22,9 @@ use super::address::{self, Address};
 use super::transport::{CallError, Connect, NewConnection, Sent, Upstream};
 use super::{Extensions, InvalidUrl, UpstreamSpec};
 use crate::forward::{Body, BoxError};
+pub use dial::{Dial, Io, Tcp};
 use pool::{Pool, Pooled};
+use route::Route;
 
 /// Where Anthropic's clients put their key, and some engines look for one.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -39,6 +43,9 @@ pub struct HttpOptions {
     pub rest_after_stream: Duration,
     /// The most unused connections kept to one upstream. Default 256.
     pub max_idle: usize,
+    /// How long the addresses of a host name are believed before it is looked up again; after no address has answered it
+    /// is looked up at once. Default 30 s: what Kubernetes' DNS says of its answers.
+    pub address_ttl: Duration,
 }
 
 impl Default for HttpOptions {
@@ -48,6 +55,7 @@ impl Default for HttpOptions {
             idle_timeout: Duration::from_secs(4),
             rest_after_stream: Duration::from_millis(50),
             max_idle: 256,
+            address_ttl: Duration::from_secs(30),
         }
     }
 }
@@ -73,21 +81,39 @@ impl fmt::Debug for UpstreamKey {
 }
 
 /// Makes an [`HttpUpstream`] of each spec.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct HttpConnect {
     options: HttpOptions,
+    dial: Arc<dyn Dial>,
+}
+
+impl Default for HttpConnect {
+    fn default() -> Self {
+        Self::new(HttpOptions::default())
+    }
 }
 
 impl HttpConnect {
-    /// With these options for every upstream.
+    /// With these options for every upstream, over TCP.
     pub fn new(options: HttpOptions) -> Self {
-        Self { options }
+        Self {
+            options,
+            dial: Arc::new(Tcp),
+        }
+    }
+
+    /// Makes the connections by other means.
+    #[must_use]
+    pub fn dial(mut self, dial: Arc<dyn Dial>) -> Self {
+        self.dial = dial;
+        self
     }
 }
 
 impl Connect for HttpConnect {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
-        Ok(Arc::new(HttpUpstream::new(
+        Ok(Arc::new(HttpUpstream::over(
+            self.dial.clone(),
             &spec.url,
             &spec.extensions,
             self.options.clone(),
@@ -104,11 +130,24 @@ pub struct HttpUpstream {
 }
 
 impl HttpUpstream {
-    /// The upstream at this URL. An [`UpstreamKey`] among the extensions is sent with each request.
+    /// The upstream at this URL, over TCP. An [`UpstreamKey`] among the extensions is sent with each request.
     ///
     /// # Errors
     /// [`InvalidUrl`], for anything but `http://host[:port]`.
     pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
+        Self::over(Arc::new(Tcp), url, extensions, options)
+    }
+
+    /// The same with connections that are made by other means.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(
+        dial: Arc<dyn Dial>,
+        url: &str,
+        extensions: &Extensions,
+        options: HttpOptions,
+    ) -> Result<Self, InvalidUrl> {
         let address = address::parse(url)?;
         let invalid = |_| InvalidUrl {
             problem: "the host cannot stand in a header".to_owned(),
@@ -116,11 +155,12 @@ impl HttpUpstream {
         };
         let host = HeaderValue::from_str(&address.host_header()).map_err(invalid)?;
         let key = extensions.get::<UpstreamKey>().cloned();
+        let route = Arc::new(Route::new(&address, options.address_ttl, dial));
         Ok(Self {
             address,
             host,
             key,
-            pool: Arc::new(Pool::new(options)),
+            pool: Arc::new(Pool::new(options, route)),
         })
     }
 
@@ -181,9 +221,9 @@ impl Upstream for HttpUpstream {
                 Err(Failed::Sent(error)) => return Err(error.into()),
             }
         }
-        let fresh = Pool::connect(&self.pool, &self.address)
-            .await
-            .map_err(|error| CallError::new(Sent::No, error))?;
+        let unreachable =
+            |error| CallError::new(Sent::No, format!("no connection to {}: {error}", self.address));
+        let fresh = Pool::connect(&self.pool).await.map_err(unreachable)?;
         match self.send(fresh, request).await {
             Ok(response) => Ok(response),
             Err(Failed::NotSent(_, error)) => Err(CallError::new(Sent::No, error).into()),

@@ -1,6 +1,6 @@
 //! Which connections to an upstream are open and free?
 
-use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,13 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::HttpOptions;
 use super::connection::Metered;
+use super::route::{Dialled, Route};
 use crate::forward::{Body, BoxError};
-use crate::upstream::address::Address;
 
 /// The most that is read ahead of what the client takes, per stream.
 const READ_BUFFER: usize = 256 * 1024;
@@ -27,6 +26,7 @@ const READ_BUFFER: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Pool {
     options: HttpOptions,
+    route: Arc<Route>,
     free: Mutex<Vec<Free>>,
 }
 
@@ -40,6 +40,7 @@ struct Free {
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
+    peer: SocketAddr,
     read: Arc<AtomicU64>,
     driver: AbortHandle,
 }
@@ -61,9 +62,10 @@ pub(super) struct Pooled {
 }
 
 impl Pool {
-    pub(super) fn new(options: HttpOptions) -> Self {
+    pub(super) fn new(options: HttpOptions, route: Arc<Route>) -> Self {
         Self {
             options,
+            route,
             free: Mutex::new(Vec::new()),
         }
     }
@@ -74,6 +76,9 @@ impl Pool {
 
     /// A free connection that is open as far as is known.
     pub(super) fn take(self: &Arc<Self>) -> Option<Pooled> {
+        if self.route.due() {
+            self.look_up_again();
+        }
         let now = Instant::now();
         let mut free = self.free();
         // They lie in the order in which they were put.
@@ -95,25 +100,33 @@ impl Pool {
         None
     }
 
-    /// Lets go of all that are free.
+    /// Lets go of all that are free. The next one is made where the name leads then.
     pub(super) fn clear(&self) {
         self.free().clear();
+        self.route.doubt();
     }
 
-    pub(super) async fn connect(pool: &Arc<Self>, address: &Address) -> Result<Pooled, BoxError> {
+    fn look_up_again(self: &Arc<Self>) {
+        let (route, pool) = (self.route.clone(), Arc::downgrade(self));
+        tokio::spawn(async move {
+            if route.look_up_again().await
+                && let Some(pool) = pool.upgrade()
+            {
+                pool.leave();
+            }
+        });
+    }
+
+    /// Lets go of those that lead where the name does no longer.
+    fn leave(&self) {
+        self.free().retain(|one| self.route.leads_to(one.connection.peer));
+    }
+
+    pub(super) async fn connect(pool: &Arc<Self>) -> Result<Pooled, BoxError> {
         let limit = pool.options.connect_timeout;
-        let late = |_| {
-            io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("no connection to {address} within {limit:?}"),
-            )
-        };
-        let stream = timeout(limit, TcpStream::connect(address.target()))
-            .await
-            .map_err(late)??;
-        stream.set_nodelay(true)?;
+        let Dialled { io, peer } = pool.route.connect(Instant::now() + limit).await?;
         let read = Arc::new(AtomicU64::new(0));
-        let io = TokioIo::new(Metered::new(stream, read.clone()));
+        let io = TokioIo::new(Metered::new(io, read.clone()));
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(READ_BUFFER)
             .handshake(io)
@@ -127,7 +140,12 @@ impl Pool {
         .abort_handle();
         Ok(Pooled {
             pool: pool.clone(),
-            connection: Connection { sender, read, driver },
+            connection: Connection {
+                sender,
+                peer,
+                read,
+                driver,
+            },
             reused: false,
         })
     }
@@ -139,6 +157,9 @@ impl Pool {
         } else {
             now
         };
+        if !self.route.leads_to(connection.peer) {
+            return;
+        }
         let mut free = self.free();
         if free.len() < self.options.max_idle && !connection.sender.is_closed() {
             free.push(Free {

@@ -1,0 +1,187 @@
+//! Is a name followed where it leads, and the next address tried when one is dead?
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Tcp};
+use paddler_core::upstream::{CallError, Extensions, Sent};
+
+use super::net::{HANG, Named, Net, eventually, get, soon};
+
+fn upstream(net: &Arc<Net>, set: impl FnOnce(&mut HttpOptions)) -> HttpUpstream {
+    let mut options = HttpOptions::default();
+    options.idle_timeout = HANG;
+    set(&mut options);
+    HttpUpstream::over(
+        net.clone(),
+        "http://engine.test:80",
+        &Extensions::default(),
+        options,
+    )
+    .unwrap()
+}
+
+/// An address at which nobody is.
+async fn nobody() -> SocketAddr {
+    let gone = Named::start("gone", "127.0.0.1").await;
+    gone.stop().await;
+    gone.addr
+}
+
+#[tokio::test]
+async fn a_kept_connection_does_not_outlive_its_address_in_the_names_answer() {
+    let (old, new) = (
+        Named::start("old", "127.0.0.1").await,
+        Named::start("new", "127.0.0.1").await,
+    );
+    let net = Net::new(&[old.addr]);
+    let upstream = upstream(&net, |options| options.address_ttl = Duration::ZERO);
+    assert_eq!(get(&upstream).await.unwrap(), "old");
+    // The old one stays up, and would go on to answer.
+    net.now(&[new.addr]);
+    get(&upstream).await.unwrap();
+    eventually("the old one is left", || old.open() == 0).await;
+    assert_eq!(get(&upstream).await.unwrap(), "new");
+}
+
+#[tokio::test]
+async fn a_connection_in_use_is_not_kept_once_its_address_has_left() {
+    let (old, new) = (
+        Named::start("old", "127.0.0.1").await,
+        Named::start("new", "127.0.0.1").await,
+    );
+    let net = Net::new(&[old.addr]);
+    let upstream = upstream(&net, |options| options.address_ttl = Duration::ZERO);
+    let request = http::Request::get("/")
+        .body(paddler_core::forward::Body::empty())
+        .unwrap();
+    let held = soon(paddler_core::upstream::Upstream::call(&upstream, request))
+        .await
+        .unwrap();
+    net.now(&[new.addr]);
+    assert_eq!(get(&upstream).await.unwrap(), "new");
+    soon(http_body_util::BodyExt::collect(held.into_body()))
+        .await
+        .unwrap();
+    eventually("it was closed at its end", || old.open() == 0).await;
+    assert_eq!(get(&upstream).await.unwrap(), "new");
+}
+
+#[tokio::test]
+async fn a_name_is_not_looked_up_for_each_connection_and_is_when_nobody_answers() {
+    let (old, new) = (
+        Named::start("old", "127.0.0.1").await,
+        Named::start("new", "127.0.0.1").await,
+    );
+    let net = Net::new(&[old.addr]);
+    let upstream = upstream(&net, |options| options.max_idle = 0);
+    for _ in 0..3 {
+        assert_eq!(get(&upstream).await.unwrap(), "old");
+    }
+    assert_eq!(net.asked.load(Relaxed), 1);
+    old.stop().await;
+    net.now(&[new.addr]);
+    assert_eq!(get(&upstream).await.unwrap(), "new", "found within one call");
+    assert_eq!(net.asked.load(Relaxed), 2);
+}
+
+#[tokio::test]
+async fn the_last_answer_stands_in_for_a_resolver_that_has_none() {
+    let engine = Named::start("engine", "127.0.0.1").await;
+    let net = Net::new(&[engine.addr]);
+    let upstream = upstream(&net, |options| {
+        options.address_ttl = Duration::ZERO;
+        options.max_idle = 0;
+    });
+    get(&upstream).await.unwrap();
+    net.fail();
+    assert_eq!(get(&upstream).await.unwrap(), "engine");
+    assert!(net.asked.load(Relaxed) >= 2);
+}
+
+#[tokio::test]
+async fn a_name_without_an_answer_is_said_and_nothing_was_sent() {
+    let net = Net::new(&[]);
+    let upstream = upstream(&net, |_| {});
+    for problem in ["the name has no address", "try again later"] {
+        let error = get(&upstream).await.unwrap_err();
+        let error = error.downcast_ref::<CallError>().unwrap();
+        assert_eq!(error.sent(), Sent::No);
+        let text = std::error::Error::source(error).unwrap().to_string();
+        assert!(text.contains("engine.test") && text.contains(problem), "{text}");
+        net.fail();
+    }
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_and_remembered() {
+    let engine = Named::start("engine", "127.0.0.1").await;
+    let (dead, last) = (nobody().await, nobody().await);
+    let net = Net::new(&[dead, engine.addr, last]);
+    let upstream = upstream(&net, |options| options.max_idle = 0);
+    assert_eq!(get(&upstream).await.unwrap(), "engine");
+    assert_eq!(net.dialled(), [dead, engine.addr]);
+    assert_eq!(get(&upstream).await.unwrap(), "engine");
+    assert_eq!(
+        net.dialled(),
+        [engine.addr],
+        "the one that answered is tried first"
+    );
+    engine.stop().await;
+    let error = get(&upstream).await.unwrap_err();
+    let text = std::error::Error::source(&*error).unwrap().to_string();
+    for address in [dead, engine.addr, last] {
+        assert!(text.contains(&address.to_string()), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_address_leaves_time_for_the_next() {
+    let (silent, engine) = (([192, 0, 2, 1], 80).into(), ([192, 0, 2, 2], 80).into());
+    let net = Net::new(&[silent, engine]);
+    net.within(engine, "engine");
+    net.silence(silent);
+    let upstream = upstream(&net, |options| options.max_idle = 0);
+    let began = tokio::time::Instant::now();
+    assert_eq!(get(&upstream).await.unwrap(), "engine");
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_secs(1),
+        "half of the time to connect"
+    );
+    net.silence(engine);
+    let began = tokio::time::Instant::now();
+    let error = get(&upstream).await.unwrap_err();
+    assert_eq!(error.downcast_ref::<CallError>().unwrap().sent(), Sent::No);
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_secs(2),
+        "the time to connect, and no more"
+    );
+}
+
+#[tokio::test]
+async fn an_address_of_ip_version_6_is_reached() {
+    let engine = Named::start("six", "::1").await;
+    let url = format!("http://{}", engine.addr);
+    assert!(url.starts_with("http://[::1]:"));
+    let upstream = HttpUpstream::new(&url, &Extensions::default(), HttpOptions::default()).unwrap();
+    assert_eq!(get(&upstream).await.unwrap(), "six");
+    // And by a name that has one, after one of version 4 that nobody listens at.
+    let net = Net::new(&[nobody().await, engine.addr]);
+    assert_eq!(get(&self::upstream(&net, |_| {})).await.unwrap(), "six");
+}
+
+#[tokio::test]
+async fn the_operating_system_knows_this_machine() {
+    let found = soon(Tcp.resolve("localhost", 80)).await.unwrap();
+    assert!(
+        !found.is_empty()
+            && found
+                .iter()
+                .all(|address| address.ip().is_loopback() && address.port() == 80)
+    );
+    assert!(soon(Tcp.resolve("no-such-name.invalid", 80)).await.is_err());
+}

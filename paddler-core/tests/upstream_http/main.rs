@@ -1,0 +1,9 @@
+//! Does the transport reach upstreams as it should, whatever they speak and wherever they move?
+//!
+//! Real sockets on loopback; only names are answered by the tests themselves.
+
+#![cfg(feature = "proxy")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod addresses;
+mod net;
