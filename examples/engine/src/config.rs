@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Which real engine's HTTP interface is imitated.
@@ -73,6 +74,12 @@ pub struct EngineConfig {
     pub max_body_bytes: usize,
     /// How many of the last requests are remembered for [`Engine::requests`](crate::Engine::requests).
     pub log_capacity: usize,
+    /// How many of the last lines are remembered for [`Engine::journal`](crate::Engine::journal).
+    pub journal_capacity: usize,
+    /// The file to which the journal's lines are added, as JSON; `None` for no file.
+    pub journal_file: Option<PathBuf>,
+    /// Every answer carries a checksum, whether or not its request asks for one by `x-sim-checksum`.
+    pub checksums: bool,
 }
 
 /// Writes one builder method for each field: same name, same meaning.
@@ -119,6 +126,9 @@ impl EngineConfig {
             api_key: None,
             max_body_bytes: 64 << 20,
             log_capacity: 256,
+            journal_capacity: 1_024,
+            journal_file: None,
+            checksums: false,
         }
     }
 
@@ -155,6 +165,9 @@ impl EngineConfig {
         keep_alive_requests: u32,
         max_body_bytes: usize,
         log_capacity: usize,
+        journal_capacity: usize,
+        journal_file: Option<PathBuf>,
+        checksums: bool,
     }
 
     /// Sets the names of the adapters known at the start.

@@ -7,6 +7,7 @@
 //! | `GET /sim/fault` | lists the rules in force |
 //! | `GET /sim/stats` | the counters of [`Stats`](crate::Stats) |
 //! | `GET /sim/requests` | the last requests, oldest first |
+//! | `GET /sim/log` | what became of the last requests, as lines of JSON, oldest first |
 
 use std::io;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub(crate) fn answer(core: &Arc<Core>, method: &Method, path: &str, body: &[u8])
     match (method, path) {
         (&Method::GET, "/sim/stats") => Reply::ok(&serde_json::to_value(core.stats()).unwrap_or_default()),
         (&Method::GET, "/sim/requests") => Reply::ok(&requests(core)),
+        (&Method::GET, "/sim/log") => Reply::new(StatusCode::OK, "application/x-ndjson", log(core)),
         (&Method::GET, "/sim/fault") => Reply::ok(&rules(core)),
         (&Method::DELETE, "/sim/fault") => applied(core, Vec::new()),
         (&Method::POST, "/sim/fault") => match parse(body) {
@@ -84,6 +86,11 @@ fn requests(core: &Core) -> Value {
         })
     };
     core.ledger.requests().iter().map(one).collect()
+}
+
+fn log(core: &Core) -> String {
+    let line = |line| serde_json::to_string(&line).unwrap_or_default() + "\n";
+    core.journal.lines().into_iter().map(line).collect()
 }
 
 /// Each name with all its values.

@@ -1,5 +1,6 @@
 //! What do all parts of one engine share?
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::config::{EngineConfig, Face};
 use crate::fault::book::FaultBook;
+use crate::journal::Journal;
 use crate::schedule::{Blocks, Limits, Scheduler};
 use crate::stats::{Ledger, Stats};
 use crate::text;
@@ -25,6 +27,9 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     /// Becomes true when the engine must end.
     pub(crate) stop: watch::Sender<bool>,
+    pub(crate) journal: Arc<Journal>,
+    /// How often all that went on was broken off.
+    crashes: watch::Sender<u64>,
     adapters: Mutex<Vec<Adapter>>,
     answers: AtomicU64,
 }
@@ -38,7 +43,7 @@ pub(crate) struct Adapter {
 }
 
 impl Core {
-    pub(crate) fn new(config: EngineConfig, door: Door) -> Arc<Self> {
+    pub(crate) fn new(config: EngineConfig, door: Door) -> io::Result<Arc<Self>> {
         let clock = Arc::new(Clock::new(config.base_unix, config.fixed_ids));
         let batching = config.face == Face::Vllm;
         let limits = Limits {
@@ -57,17 +62,20 @@ impl Core {
             path: format!("/models/{name}{extension}"),
             scale: 1.0,
         };
-        Arc::new(Self {
+        let journal = Journal::new(config.journal_capacity, config.journal_file.as_deref())?;
+        Ok(Arc::new(Self {
+            journal,
+            crashes: watch::Sender::new(0),
             scheduler: Scheduler::new(limits, clock.clone()),
             clock,
-            faults: FaultBook::default(),
+            faults: FaultBook::new(config.seed),
             door,
             ledger: Ledger::new(config.log_capacity),
             stop: watch::Sender::new(false),
             adapters: Mutex::new(config.adapters.iter().map(adapter).collect()),
             answers: AtomicU64::new(0),
             config,
-        })
+        }))
     }
 
     /// The adapters known now.
@@ -104,6 +112,26 @@ impl Core {
     pub(crate) async fn stopped(&self) {
         // It fails only without a sender, and the sender is here.
         self.stop.subscribe().wait_for(|stop| *stop).await.ok();
+    }
+
+    /// How often all that went on was broken off so far.
+    pub(crate) fn crashes(&self) -> u64 {
+        *self.crashes.borrow()
+    }
+
+    /// Breaks off all that goes on.
+    pub(crate) fn crash(&self) {
+        self.crashes.send_modify(|crashes| *crashes += 1);
+    }
+
+    /// Waits until all that goes on since `born` is broken off.
+    pub(crate) async fn crashed(&self, born: u64) {
+        // It fails only without a sender, and the sender is here.
+        self.crashes
+            .subscribe()
+            .wait_for(|crashes| *crashes > born)
+            .await
+            .ok();
     }
 
     /// What a test can read.

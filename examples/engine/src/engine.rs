@@ -14,6 +14,7 @@ use crate::control;
 use crate::core::Core;
 use crate::fault::book::Refusal;
 use crate::fault::{Fault, FaultRule};
+use crate::journal::JournalLine;
 use crate::stats::{RequestRecord, Stats};
 use crate::wire::connection;
 use crate::wire::door::Door;
@@ -39,7 +40,7 @@ impl Engine {
         config.check()?;
         let door = Door::reserve(SocketAddr::new(config.address, config.port))?;
         let (face, load_time) = (config.face, config.load_time);
-        let core = Core::new(config, door);
+        let core = Core::new(config, door)?;
         let mut rules = Vec::new();
         if !load_time.is_zero() {
             let fault = if face == Face::Vllm {
@@ -114,6 +115,12 @@ impl Engine {
         self.core.ledger.requests()
     }
 
+    /// The last lines about what became of requests, oldest first, as many as the configuration's `journal_capacity`.
+    #[must_use]
+    pub fn journal(&self) -> Vec<JournalLine> {
+        self.core.journal.lines()
+    }
+
     /// Stops: the listener and all connections are closed when this returns, and no task goes on.
     pub async fn shutdown(mut self) {
         self.core.stop.send_replace(true);
@@ -164,6 +171,11 @@ async fn serve(core: Arc<Core>) {
 }
 
 fn accept(core: &Arc<Core>, stream: TcpStream, connections: &mut JoinSet<()>) {
+    if core.faults.hangs_up() {
+        // Where the socket is already gone there is nothing left to reset.
+        stream.set_zero_linger().ok();
+        return;
+    }
     core.ledger.connected();
     let counted = Counted(core.clone());
     connections.spawn(async move {

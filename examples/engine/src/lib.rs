@@ -45,18 +45,24 @@
 //! # Control over HTTP
 //!
 //! `POST /sim/fault` takes a fault, or an array of them, and puts it in place of those in force; `DELETE
-//! /sim/fault` clears; `GET /sim/fault`, `/sim/stats` and `/sim/requests` tell how things stand. A single
+//! /sim/fault` clears; `GET /sim/fault`, `/sim/stats`, `/sim/requests` and `/sim/log` tell how things stand. A single
 //! request can bring its own fault: `x-sim-fault: reset-after=100`.
+//!
+//! How to test a gateway of your own with it is in the crate's README, which is also the documentation of [`guide`].
 
 mod ask;
+mod checksum;
 mod clock;
 mod config;
 mod control;
 mod core;
+mod effects;
 mod engine;
 mod face;
 mod fault;
+mod gzip;
 mod inference;
+mod journal;
 mod meters;
 mod prometheus;
 mod reply;
@@ -67,7 +73,12 @@ mod text;
 mod wire;
 mod work;
 
+pub use checksum::{Corrupt, digest, verify_stream};
 pub use config::{EngineConfig, Face};
 pub use engine::Engine;
 pub use fault::{Fault, FaultParseError, FaultRule, Scope};
+pub use journal::{End, Happened, JournalLine};
 pub use stats::{RequestRecord, Stats};
+
+#[doc = include_str!("../README.md")]
+pub mod guide {}

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use paddler_engine::{Engine, EngineConfig, Face, Fault};
+use paddler_engine::{Engine, EngineConfig, Face, FaultRule};
 
 /// A simulated inference engine over real HTTP.
 #[derive(Debug, Parser)]
@@ -66,9 +67,15 @@ struct Arguments {
     /// The key that callers must send.
     #[arg(long)]
     api_key: Option<String>,
-    /// A fault that is in force from the start, such as `status=503` or `reset-after=100`.
+    /// A fault that is in force from the start, such as `status=503` or `reset-after=100`, or a rule as JSON.
     #[arg(long)]
-    fault: Vec<Fault>,
+    fault: Vec<FaultRule>,
+    /// Add what becomes of each request to this file, as lines of JSON.
+    #[arg(long)]
+    journal: Option<PathBuf>,
+    /// Put a checksum at the end of every answer.
+    #[arg(long)]
+    checksums: bool,
 }
 
 impl Arguments {
@@ -97,6 +104,8 @@ impl Arguments {
             .block_size(self.block_size)
             .seed(self.seed)
             .fixed_ids(self.fixed_ids)
+            .journal_file(self.journal.clone())
+            .checksums(self.checksums)
             .load_time(Duration::from_millis(self.load_ms))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::effects::Effects;
+
 /// Counts of values up to each of some bounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
@@ -39,25 +41,41 @@ pub(crate) enum Numbers {
     Float,
 }
 
+/// What the format allows and few expect.
+const ODD: &str = r#"# A comment, and then an empty line.
+
+# TYPE sim_odd untyped
+sim_odd{path="C:\\dir",text="a \"quoted\" } word",lines="one\ntwo",} 1
+sim_odd{kind="nan"} NaN
+sim_odd{kind="infinite"} +Inf 1800000000000
+sim_odd{ kind = "spaced" }   -1.5e-300
+sim_odd_without_labels	2 -1
+"#;
+
 /// A page in the Prometheus text format.
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
     text: String,
     numbers: Numbers,
     renames: Option<&'a BTreeMap<String, Option<String>>>,
+    odd: bool,
 }
 
 impl<'a> Page<'a> {
-    /// Families in `renames` get the name given there, or are left out.
-    pub(crate) fn new(numbers: Numbers, renames: Option<&'a BTreeMap<String, Option<String>>>) -> Self {
+    /// Families that faults rename get the name given there, or are left out.
+    pub(crate) fn new(numbers: Numbers, effects: &'a Effects) -> Self {
         Self {
             text: String::new(),
             numbers,
-            renames,
+            renames: effects.renames.as_ref(),
+            odd: effects.odd_metrics,
         }
     }
 
-    pub(crate) fn finish(self) -> String {
+    pub(crate) fn finish(mut self) -> String {
+        if self.odd {
+            self.text.push_str(ODD);
+        }
         self.text
     }
 
@@ -173,7 +191,11 @@ mod tests {
     #[test]
     fn families_can_be_renamed_or_left_out() {
         let renames = BTreeMap::from([("a".to_owned(), Some("b".to_owned())), ("c".to_owned(), None)]);
-        let mut page = Page::new(Numbers::Short, Some(&renames));
+        let effects = Effects {
+            renames: Some(renames),
+            ..Effects::default()
+        };
+        let mut page = Page::new(Numbers::Short, &effects);
         page.family("gauge", "a", "A.", &[(String::new(), 1.0)]);
         page.family("gauge", "c", "C.", &[(String::new(), 2.0)]);
         assert_eq!(page.finish(), "# HELP b A.\n# TYPE b gauge\nb 1\n");

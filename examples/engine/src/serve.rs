@@ -1,21 +1,19 @@
 //! How does one request become one answer?
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use crate::core::Core;
+use crate::effects::{Effects, Looks};
 use crate::face::{self, Route};
-use crate::fault::{Fault, FaultParseError};
+use crate::journal::{End, Note};
 use crate::reply::Reply;
-use crate::wire::body::{AtLimit, Cut, Shape, ShapedBody};
+use crate::wire::body::{AtLimit, Cut, ShapedBody};
 use crate::wire::line::Turn;
-use crate::work::Manner;
 use crate::{control, inference};
 
 /// A request that has arrived in full.
@@ -30,18 +28,6 @@ impl Call {
     }
 }
 
-/// What faults do to a request.
-#[derive(Default)]
-pub(crate) struct Effects {
-    pub(crate) manner: Manner,
-    pub(crate) slots_off: bool,
-    pub(crate) renames: Option<BTreeMap<String, Option<String>>>,
-    shape: Shape,
-    delay: Duration,
-    end: Option<AtLimit>,
-    instead: Option<Reply>,
-}
-
 /// Answers a request. An error means that the connection ends without a byte of an answer.
 pub(crate) async fn answer(
     core: Arc<Core>,
@@ -49,7 +35,11 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<ShapedBody>, Cut> {
     let (parts, body) = request.into_parts();
-    let close = says_close(&parts.headers);
+    let mut looks = Looks {
+        close: says_close(&parts.headers),
+        checksum: core.config.checksums || parts.headers.contains_key("x-sim-checksum"),
+        ..Looks::default()
+    };
     let body = match Limited::new(body, core.config.max_body_bytes).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
@@ -58,39 +48,59 @@ pub(crate) async fn answer(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "the body is too large",
             );
-            return Ok(face::dress(&core, reply, Shape::default(), turn, true));
+            looks.close = true;
+            return Ok(face::dress(&core, reply, looks, None, turn));
         }
         Err(_) => return Err(Cut),
     };
     let call = Call { parts, body };
     if call.path().starts_with("/sim/") {
         let reply = control::answer(&core, &call.parts.method, call.path(), &call.body);
-        return Ok(face::dress(&core, reply, Shape::default(), turn, close));
+        looks.checksum = false;
+        return Ok(face::dress(&core, reply, looks, None, turn));
     }
     core.ledger.record(&call.parts, &call.body);
     let route = face::route(core.config.face, &call.parts.method, call.path());
-    let mut effects = match effects(&core, &call, &route) {
+    let mut effects = match Effects::gather(&core, &call, &route, looks) {
         Ok(effects) => effects,
         Err(error) => {
             let reply = face::error(core.config.face, StatusCode::BAD_REQUEST, &error.to_string());
-            return Ok(face::dress(&core, reply, Shape::default(), turn, close));
+            return Ok(face::dress(&core, reply, Looks::default(), None, turn));
         }
     };
-    if effects.end == Some(AtLimit::Reset) {
-        turn.line().reset_at_end();
-    }
-    if effects.end.is_some() {
+    let mut note = note(&core, &call, &route, &effects);
+    if let Some(end) = effects.end.take() {
+        if end == AtLimit::Reset {
+            turn.line().reset_at_end();
+        }
+        if let Some(note) = &mut note {
+            note.ended(End::Cut);
+        }
         return Err(Cut);
     }
     if !effects.delay.is_zero() {
         tokio::time::sleep(effects.delay).await;
     }
-    let shape = std::mem::take(&mut effects.shape);
+    let looks = std::mem::take(&mut effects.looks);
     let reply = match effects.instead.take() {
         Some(reply) => reply,
         None => respond(&core, &call, route, effects).await,
     };
-    Ok(face::dress(&core, reply, shape, turn, close))
+    Ok(face::dress(&core, reply, looks, note, turn))
+}
+
+/// Notes are taken of what makes the model work, and of whatever else has an id: polls would fill the journal.
+fn note(core: &Core, call: &Call, route: &Route, effects: &Effects) -> Option<Note> {
+    let id = call
+        .parts
+        .headers
+        .get("x-request-id")
+        .and_then(|id| id.to_str().ok());
+    if id.is_none() && !matches!(route, Route::Work(_)) {
+        return None;
+    }
+    let faults = effects.names.clone();
+    Some(core.journal.begin(id.unwrap_or_default(), call.path(), faults))
 }
 
 fn says_close(headers: &HeaderMap) -> bool {
@@ -116,63 +126,4 @@ async fn respond(core: &Arc<Core>, call: &Call, route: Route, effects: Effects) 
             face::status(core, call, &route, &effects)
         }
     }
-}
-
-/// Gathers what the rules in force and the request's own header do to it.
-fn effects(core: &Core, call: &Call, route: &Route) -> Result<Effects, FaultParseError> {
-    let mut faults = core.faults.take(matches!(route, Route::Work(_)), call.path());
-    for value in call.parts.headers.get_all("x-sim-fault") {
-        for text in String::from_utf8_lossy(value.as_bytes()).split(',') {
-            faults.push(text.trim().parse()?);
-        }
-    }
-    let mut effects = Effects::default();
-    for fault in faults {
-        effects.add(core, fault);
-    }
-    Ok(effects)
-}
-
-impl Effects {
-    fn add(&mut self, core: &Core, fault: Fault) {
-        let face = core.config.face;
-        match fault {
-            // The listener sees to this one; a single request has already got past it.
-            Fault::Refuse => {}
-            Fault::Reset => self.end = Some(AtLimit::Reset),
-            Fault::Close => self.end = Some(AtLimit::Eof),
-            Fault::ResetAfter { bytes } => self.shape.limit = Some((bytes, AtLimit::Reset)),
-            Fault::EofAfter { bytes } => self.shape.limit = Some((bytes, AtLimit::Eof)),
-            Fault::StallAfter { bytes } => self.shape.limit = Some((bytes, AtLimit::Stall)),
-            Fault::ErrorEventAfter { bytes } => {
-                self.shape.limit = Some((bytes, AtLimit::EndWith(face::error_event(face))));
-            }
-            Fault::Stall => self.manner.stall = true,
-            Fault::Drip { every } => self.shape.drip = Some(every),
-            Fault::Loading => self.instead = Some(face::loading(face)),
-            Fault::Status { code, retry_after } => self.instead = Some(failure(core, code, retry_after)),
-            Fault::Html => self.instead = Some(html()),
-            Fault::WrongLength { by } => self.shape.length_off_by = by,
-            Fault::HangOnDisconnect => self.manner.deaf = true,
-            Fault::MetricNames { names } => self.renames.get_or_insert_default().extend(names),
-            Fault::SlotsOff => self.slots_off = true,
-            Fault::SlowStatus { delay } => self.delay += delay,
-        }
-    }
-}
-
-fn failure(core: &Core, code: u16, retry_after: Option<u64>) -> Reply {
-    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let text = status.canonical_reason().unwrap_or("failed on command");
-    let reply = face::error(core.config.face, status, text);
-    match retry_after {
-        Some(seconds) => reply.header(header::RETRY_AFTER, HeaderValue::from(seconds)),
-        None => reply,
-    }
-}
-
-fn html() -> Reply {
-    const PAGE: &str =
-        "<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Please sign in.</body></html>\n";
-    Reply::new(StatusCode::OK, "text/html; charset=utf-8", PAGE)
 }

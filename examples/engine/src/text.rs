@@ -23,12 +23,19 @@ pub(crate) fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Where [`fnv`] begins.
+pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Takes bytes into an FNV-1a hash.
+pub(crate) fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// A 64-bit digest of bytes under a seed (FNV-1a, then spread).
 pub(crate) fn digest(seed: u64, bytes: &[u8]) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325 ^ mix(seed);
-    mix(bytes.iter().fold(start, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    }))
+    mix(fnv(FNV_START ^ mix(seed), bytes))
 }
 
 /// How many tokens a text counts as.
@@ -44,14 +51,42 @@ pub(crate) fn token_ids(seed: u64, text: &str) -> Vec<u64> {
         .collect()
 }
 
+/// What the words are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Speech {
+    #[default]
+    Plain,
+    /// Of characters of two to four bytes.
+    Unicode,
+    /// With a quote of what ends a stream.
+    QuotesDone,
+}
+
+/// Words of two, three and four bytes a character.
+const WIDE: [&str; 8] = [
+    "Größe",
+    "йога",
+    "日本語",
+    "한국",
+    "🦀🚀",
+    "naïve",
+    "数字",
+    "e\u{301}",
+];
+
 /// The `index`-th token of the answer that `seed` stands for.
-pub(crate) fn token(seed: u64, index: usize) -> String {
-    let word = WORDS[(mix(seed ^ mix(index as u64)) % WORDS.len() as u64) as usize];
-    if index == 0 {
-        word.to_owned()
-    } else {
-        format!(" {word}")
-    }
+pub(crate) fn token(seed: u64, index: usize, speech: Speech) -> String {
+    let words = match speech {
+        Speech::Unicode => &WIDE[..],
+        Speech::Plain | Speech::QuotesDone => &WORDS[..],
+    };
+    let word = words[(mix(seed ^ mix(index as u64)) % words.len() as u64) as usize];
+    let quote = "\n\ndata: [DONE]\n\n";
+    let word = match speech {
+        Speech::QuotesDone => format!("{word}{quote}"),
+        Speech::Plain | Speech::Unicode => word.to_owned(),
+    };
+    if index == 0 { word } else { format!(" {word}") }
 }
 
 /// An id of letters and digits, as llama.cpp makes them.
@@ -85,11 +120,21 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_answers() {
-        let say = |seed| (0..20).map(|index| token(seed, index)).collect::<String>();
+        let say = |seed| {
+            (0..20)
+                .map(|index| token(seed, index, Speech::Plain))
+                .collect::<String>()
+        };
         assert_eq!(say(7), say(7));
         assert_ne!(say(7), say(8));
         assert_eq!(letters(3, 32).len(), 32);
         assert!(vector(5, 64).iter().all(|value| (-1.0..=1.0).contains(value)));
+    }
+
+    #[test]
+    fn wide_words_are_wide_and_quotes_quote() {
+        assert!(!token(1, 0, Speech::Unicode).is_ascii());
+        assert!(token(1, 1, Speech::QuotesDone).ends_with("\n\ndata: [DONE]\n\n"));
     }
 
     #[test]

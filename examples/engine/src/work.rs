@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::core::Core;
 use crate::schedule::{Demand, Finish, QueueFull, Seat, Step};
-use crate::text;
+use crate::text::{self, Speech};
 
 /// One task of a request.
 #[derive(Debug, Clone)]
@@ -27,6 +27,10 @@ pub(crate) struct Manner {
     pub(crate) stall: bool,
     /// Go on to the end when nobody listens any more.
     pub(crate) deaf: bool,
+    /// A client that leaves takes everyone along.
+    pub(crate) fragile: bool,
+    /// What the words are like.
+    pub(crate) speech: Speech,
 }
 
 /// What a task tells its request.
@@ -77,10 +81,17 @@ impl Work {
     async fn run(self, seat: Seat, manner: Manner) {
         let events = self.events.clone();
         let core = self.core.clone();
+        let born = core.crashes();
         tokio::select! {
             biased;
             () = core.stopped() => {}
-            () = events.closed(), if !manner.deaf => {}
+            // Its stream must end with its connection, and not as if it were whole.
+            () = core.crashed(born) => events.closed().await,
+            () = events.closed(), if !manner.deaf => {
+                if manner.fragile {
+                    core.crash();
+                }
+            }
             () = self.generate(seat, manner) => {}
         }
     }
@@ -105,7 +116,7 @@ impl Work {
                 }
             };
             let last = index + 1 == total;
-            let text = text::token(self.plan.seed, index);
+            let text = text::token(self.plan.seed, index, manner.speech);
             // Nobody may be listening any more; whether that matters is for `run` to say.
             self.events
                 .send(Event::Token {

@@ -1,9 +1,10 @@
 //! What does each real engine say, and in which words?
 //!
 //! Everything here is a choice between the two faces; what they say is in [`llamacpp`] and [`vllm`], and what
-//! they say alike is in [`common`].
+//! they say alike is in [`common`]; how an answer goes out is in [`dress`].
 
 mod common;
+mod dress;
 mod llamacpp;
 mod vllm;
 
@@ -11,18 +12,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{Method, StatusCode};
 
 use crate::ask::{Ask, AskError, Kind};
 use crate::config::Face;
 use crate::core::Core;
+use crate::effects::Effects;
 use crate::inference::{Job, Made};
-use crate::reply::{Content, Reply};
-use crate::serve::{Call, Effects};
-use crate::wire::body::{AtLimit, Shape, ShapedBody, Source};
-use crate::wire::line::Turn;
+use crate::reply::Reply;
+use crate::serve::Call;
 use crate::work::Event;
+
+pub(crate) use dress::dress;
 
 /// What a request's method and path lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,73 +183,4 @@ fn answer_id(face: Face, job: &Job) -> String {
         Face::Llamacpp => llamacpp::answer_id(job),
         Face::Vllm => vllm::answer_id(job),
     }
-}
-
-/// Adds what the face adds to every answer, and lets faults at the body.
-pub(crate) fn dress(
-    core: &Core,
-    reply: Reply,
-    mut shape: Shape,
-    mut turn: Turn,
-    close: bool,
-) -> Response<ShapedBody> {
-    let is_stream = matches!(reply.content, Content::Stream(_));
-    let last = close
-        || core.config.face == Face::Llamacpp
-            && (turn.number >= core.config.keep_alive_requests || reply.status.as_u16() >= 400);
-    let mut response = Response::builder().status(reply.status);
-    let before = match core.config.face {
-        Face::Llamacpp => llamacpp::headers_before(is_stream),
-        Face::Vllm => vllm::headers_before(core),
-    };
-    for (name, value) in before.into_iter().chain(reply.headers) {
-        response = response.header(name, value);
-    }
-    if let Some(content_type) = reply.content_type {
-        response = response.header(CONTENT_TYPE, full_type(core.config.face, content_type));
-    }
-    let source: Box<dyn Source> = match reply.content {
-        Content::Stream(source) => source,
-        Content::Whole(bytes) => {
-            response = response.header(CONTENT_LENGTH, mislead(&bytes, &mut shape, &turn));
-            Box::new(Some(bytes))
-        }
-    };
-    let (name, value) = match core.config.face {
-        Face::Llamacpp => llamacpp::keep_alive(core, last),
-        Face::Vllm => vllm::keep_alive(last),
-    };
-    response = response.header(name, value);
-    if is_stream && core.config.face == Face::Llamacpp {
-        turn.close_after();
-    }
-    // All names and values above are valid; were one not, the answer would be an empty 200.
-    let (parts, ()) = response.body(()).unwrap_or_default().into_parts();
-    Response::from_parts(parts, ShapedBody::new(source, shape, turn))
-}
-
-/// The length to declare, which a fault may have put wrong.
-fn mislead(bytes: &Bytes, shape: &mut Shape, turn: &Turn) -> u64 {
-    let length = bytes.len();
-    if matches!(&shape.limit, Some((_, AtLimit::EndWith(_)))) {
-        // An event has no place in a body that is not a stream.
-        shape.limit = None;
-    }
-    let declared = (length as u64).saturating_add_signed(shape.length_off_by);
-    if declared > length as u64 && shape.limit.is_none() {
-        shape.limit = Some((length, AtLimit::Eof));
-    }
-    if declared < length as u64 {
-        turn.line().send_surplus(bytes.slice(declared as usize..));
-    }
-    declared
-}
-
-/// The media type with the parameters that the face gives it.
-fn full_type(face: Face, media_type: &'static str) -> HeaderValue {
-    HeaderValue::from_static(match (face, media_type) {
-        (Face::Llamacpp, "application/json") => "application/json; charset=utf-8",
-        (Face::Vllm, "text/event-stream") => "text/event-stream; charset=utf-8",
-        (_, other) => other,
-    })
 }

@@ -6,14 +6,15 @@
 
 pub(crate) mod book;
 mod parse;
+mod rule;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use parse::FaultParseError;
+pub use rule::{FaultRule, Scope};
 
 /// One way in which an engine misbehaves.
 ///
@@ -50,10 +51,24 @@ pub enum Fault {
         /// Bytes of the body that are sent before the event.
         bytes: usize,
     },
+    /// After its first event a stream ends as if it were whole, but without its regular last event (`[DONE]`,
+    /// `message_stop`): the end alone does not say that it is complete.
+    NoDone,
     /// No answer ever comes. An inference request holds its slot while its client waits.
     Stall,
     /// The body goes out one byte at a time.
     Drip {
+        /// Time between two bytes.
+        #[serde(rename = "every_ms", with = "millis")]
+        every: Duration,
+    },
+    /// The body goes out in pieces of this many bytes, at least 1: events and characters are split wherever that falls.
+    Pieces {
+        /// Bytes in a piece.
+        bytes: usize,
+    },
+    /// The head goes out one byte at a time.
+    SlowHead {
         /// Time between two bytes.
         #[serde(rename = "every_ms", with = "millis")]
         every: Duration,
@@ -70,6 +85,74 @@ pub enum Fault {
     },
     /// The answer is 200 with a page of HTML, as a captive proxy would give.
     Html,
+    /// The answer is this status with a page of HTML, as a gateway in front of an engine gives it.
+    HtmlError {
+        /// The HTTP status.
+        code: u16,
+    },
+    /// The answer is this status with a line of plain text.
+    TextError {
+        /// The HTTP status.
+        code: u16,
+    },
+    /// The answer is 200 with the JSON value `null`: an error that was swallowed.
+    BodyNull,
+    /// The answer is these bytes, whatever they are, and the connection closes: two lengths, a switch of protocols,
+    /// nothing of HTTP. For what no other fault foresees.
+    Raw {
+        /// All of the answer, head and body.
+        text: String,
+    },
+    /// Before the answer comes an interim one with this status (100 to 199).
+    Informational {
+        /// The HTTP status.
+        code: u16,
+    },
+    /// `Server` and `Content-Type` are there twice, with the same values. (Two lengths: [`Raw`](Self::Raw).)
+    DuplicateHeaders,
+    /// This many headers more than usual.
+    ManyHeaders {
+        /// How many.
+        count: u16,
+    },
+    /// The answer has no `Content-Type`.
+    NoContentType,
+    /// The answer says that it is compressed (`Content-Encoding: gzip`), and is not.
+    LabelGzip,
+    /// An answer that is not streamed is compressed, and says so, whether or not the client takes that.
+    Gzip,
+    /// An answer that is not streamed comes in chunks, without a length.
+    Chunked,
+    /// A body in chunks ends with a trailer, `x-sim-trailer`. Other answers come in chunks for it.
+    Trailers,
+    /// The connection is closed after the answer, although the answer says that it stays.
+    CloseAfterAnswer,
+    /// The body is longer by this many bytes that mean nothing: white space before JSON, a comment before events.
+    Padding {
+        /// How many bytes.
+        bytes: usize,
+    },
+    /// The text is of characters of two to four bytes each.
+    Unicode,
+    /// The text quotes what ends a stream: `data: [DONE]` and two line ends, within a token.
+    QuoteDone,
+    /// Each connection is reset as soon as it is accepted. (It sees no requests: only `times` and the time that it lasts
+    /// count.)
+    HangUp,
+    /// A client that leaves takes everyone along: all connections are reset and all tasks end.
+    CrashOnDisconnect,
+    /// A request whose body comes in chunks is answered with 411.
+    RefuseChunked,
+    /// A request whose `Host` is not this engine's own address is answered with 404, as by a server of virtual hosts.
+    VirtualHost,
+    /// The list of models holds these names, in this order, twice if they are there twice.
+    ModelList {
+        /// The names.
+        names: Vec<String>,
+    },
+    /// The page of metrics also holds what the format allows and few expect: escapes in labels, timestamps, `NaN` and
+    /// `+Inf`, empty lines and comments.
+    OddMetrics,
     /// `Content-Length` is off by this many bytes. Above zero the body ends early; below zero there are
     /// bytes left over after it.
     WrongLength {
@@ -94,105 +177,25 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Its name, as it is written.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let written = serde_json::to_value(self).unwrap_or_default();
+        written["fault"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The requests that a fault hits unless its rule says otherwise.
     fn scope(&self) -> Scope {
         match self {
-            Self::Refuse | Self::Loading => Scope::All,
-            Self::Html | Self::MetricNames { .. } | Self::SlotsOff | Self::SlowStatus { .. } => Scope::Status,
+            Self::Refuse | Self::HangUp | Self::Loading | Self::VirtualHost => Scope::All,
+            Self::Html
+            | Self::MetricNames { .. }
+            | Self::OddMetrics
+            | Self::ModelList { .. }
+            | Self::SlotsOff
+            | Self::SlowStatus { .. } => Scope::Status,
             _ => Scope::Inference,
         }
-    }
-}
-
-/// Which requests a rule hits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Scope {
-    /// Requests that make the model work.
-    Inference,
-    /// Every other request: health, slots, metrics, models and the like.
-    Status,
-    /// Every request.
-    All,
-    /// Requests for this path.
-    Path(String),
-}
-
-impl Scope {
-    fn covers(&self, inference: bool, path: &str) -> bool {
-        match self {
-            Self::Inference => inference,
-            Self::Status => !inference,
-            Self::All => true,
-            Self::Path(wanted) => wanted == path,
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inference => "inference",
-            Self::Status => "status",
-            Self::All => "all",
-            Self::Path(path) => path,
-        })
-    }
-}
-
-/// A fault, and which requests it hits.
-///
-/// ```
-/// use paddler_engine::{Fault, FaultRule, Scope};
-///
-/// let rule = FaultRule::new(Fault::Reset).times(2).on(Scope::Path("/health".into()));
-/// # drop(rule);
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub struct FaultRule {
-    pub(crate) fault: Fault,
-    pub(crate) on: Scope,
-    pub(crate) times: Option<u32>,
-    pub(crate) lasting: Option<Duration>,
-}
-
-impl FaultRule {
-    /// A rule that hits the fault's usual requests until it is cleared.
-    #[must_use]
-    pub fn new(fault: Fault) -> Self {
-        Self {
-            on: fault.scope(),
-            fault,
-            times: None,
-            lasting: None,
-        }
-    }
-
-    /// Hits only the next `times` requests. ([`Fault::Refuse`] sees no requests, so it has no use for this.)
-    #[must_use]
-    pub fn times(mut self, times: u32) -> Self {
-        self.times = Some(times);
-        self
-    }
-
-    /// Ends after this time.
-    #[must_use]
-    pub fn lasting(mut self, time: Duration) -> Self {
-        self.lasting = Some(time);
-        self
-    }
-
-    /// Hits these requests instead of the fault's usual ones.
-    #[must_use]
-    pub fn on(mut self, scope: Scope) -> Self {
-        self.on = scope;
-        self
-    }
-}
-
-impl From<Fault> for FaultRule {
-    fn from(fault: Fault) -> Self {
-        Self::new(fault)
     }
 }
 

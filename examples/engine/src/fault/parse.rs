@@ -54,6 +54,27 @@ impl FromStr for Fault {
             "error-event-after" => Self::ErrorEventAfter {
                 bytes: number(name, value)?,
             },
+            "pieces" => Self::Pieces {
+                bytes: number(name, value)?,
+            },
+            "slow-head" => Self::SlowHead {
+                every: Duration::from_millis(number(name, value)?),
+            },
+            "html-error" => Self::HtmlError {
+                code: number(name, value)?,
+            },
+            "text-error" => Self::TextError {
+                code: number(name, value)?,
+            },
+            "informational" => Self::Informational {
+                code: number(name, value)?,
+            },
+            "many-headers" => Self::ManyHeaders {
+                count: number(name, value)?,
+            },
+            "padding" => Self::Padding {
+                bytes: number(name, value)?,
+            },
             "drip" => Self::Drip {
                 every: Duration::from_millis(number(name, value)?),
             },
@@ -89,17 +110,41 @@ fn number<N: FromStr>(name: &str, value: Option<&str>) -> Result<N, FaultParseEr
 }
 
 fn checked(fault: Fault) -> Result<Fault, FaultParseError> {
-    match fault {
-        Fault::Status { code, .. } if !(200..=599).contains(&code) => Err(FaultParseError::new(format!(
-            "`status`: {code} is not between 200 and 599"
-        ))),
-        fault => Ok(fault),
+    let (code, codes) = match fault {
+        Fault::Status { code, .. } | Fault::HtmlError { code } | Fault::TextError { code } => {
+            (code, 200..=599)
+        }
+        // 101 is not interim: it ends HTTP, and takes `raw`.
+        Fault::Informational { code } => (code, 102..=199),
+        _ => return Ok(fault),
+    };
+    if codes.contains(&code) {
+        return Ok(fault);
+    }
+    Err(FaultParseError::new(format!(
+        "`{}`: {code} is not between {} and {}",
+        fault.name(),
+        codes.start(),
+        codes.end()
+    )))
+}
+
+/// Reads a fault as text, or the JSON object of a rule.
+impl FromStr for FaultRule {
+    type Err = FaultParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !text.trim_start().starts_with('{') {
+            return text.parse().map(Self::new);
+        }
+        let value = serde_json::from_str(text).map_err(|error| FaultParseError::new(error.to_string()))?;
+        Self::from_json(&value)
     }
 }
 
 impl FaultRule {
-    /// Reads a fault's object, which may also hold `times`, `for_ms` and `on` (`inference`, `status`, `all`
-    /// or a path).
+    /// Reads a fault's object, which may also hold `times`, `for_ms`, `after`, `every`, `chance` and `on` (`inference`,
+    /// `status`, `all` or a path).
     ///
     /// # Errors
     ///
@@ -109,7 +154,10 @@ impl FaultRule {
             .as_object()
             .cloned()
             .ok_or_else(|| FaultParseError::new("a fault is a JSON object"))?;
-        let times = whole(&mut members, "times")?;
+        let times = count(&mut members, "times")?;
+        let after = count(&mut members, "after")?;
+        let every = count(&mut members, "every")?;
+        let chance = members.remove("chance");
         let lasting = whole(&mut members, "for_ms")?.map(Duration::from_millis);
         let on = members.remove("on");
         if members.contains_key("fault") && members.len() > 1 && takes_no_fields(&members) {
@@ -119,12 +167,12 @@ impl FaultRule {
             .map_err(|error| FaultParseError::new(error.to_string()))?;
         let mut rule = Self::new(checked(fault)?);
         rule.lasting = lasting;
-        rule.times = match times {
-            Some(times) => Some(
-                u32::try_from(times).map_err(|_| FaultParseError::new("`times` is more than 4294967295"))?,
-            ),
-            None => None,
-        };
+        rule.times = times;
+        rule.after = after.unwrap_or(rule.after);
+        rule.every = every.unwrap_or(rule.every).max(1);
+        if let Some(chance) = chance {
+            rule.chance = share(&chance)?;
+        }
         if let Some(on) = on {
             rule.on = scope(&on)?;
         }
@@ -141,6 +189,15 @@ impl FaultRule {
         }
         if let Some(time) = self.lasting {
             value["for_ms"] = json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        }
+        if self.after > 0 {
+            value["after"] = json!(self.after);
+        }
+        if self.every > 1 {
+            value["every"] = json!(self.every);
+        }
+        if self.chance < 1.0 {
+            value["chance"] = json!(self.chance);
         }
         value
     }
@@ -160,6 +217,20 @@ fn whole(members: &mut serde_json::Map<String, Value>, name: &str) -> Result<Opt
             .map(Some)
             .ok_or_else(|| FaultParseError::new(format!("`{name}` must be a whole number"))),
     }
+}
+
+fn count(members: &mut serde_json::Map<String, Value>, name: &str) -> Result<Option<u32>, FaultParseError> {
+    let too_large = |_| FaultParseError::new(format!("`{name}` is more than 4294967295"));
+    whole(members, name)?
+        .map(|number| u32::try_from(number).map_err(too_large))
+        .transpose()
+}
+
+fn share(value: &Value) -> Result<f64, FaultParseError> {
+    value
+        .as_f64()
+        .filter(|chance| (0.0..=1.0).contains(chance))
+        .ok_or_else(|| FaultParseError::new("`chance` is a number from 0 to 1"))
 }
 
 fn scope(value: &Value) -> Result<Scope, FaultParseError> {
@@ -209,6 +280,8 @@ mod tests {
             r#"{"fault":"drip","every_ms":7,"times":2,"on":"/health"}"#,
             r#"{"fault":"metric-names","names":{"a":null,"b":"c"},"on":"status"}"#,
             r#"{"fault":"status","code":500,"retry_after":null,"on":"inference"}"#,
+            r#"{"fault":"model-list","names":["a","a"],"on":"status","after":3,"every":2,"chance":0.5}"#,
+            r#"{"fault":"raw","text":"HTTP/1.1 101\r\n\r\n","on":"inference"}"#,
         ] {
             let value: Value = serde_json::from_str(text).unwrap();
             assert_eq!(FaultRule::from_json(&value).unwrap().to_json(), value);
@@ -227,6 +300,8 @@ mod tests {
             r#"{"fault":"reset","on":"elsewhere"}"#,
             r#"{"fault":"reset-after","bytes":1,"size":2}"#,
             r#"{"fault":"status","code":99}"#,
+            r#"{"fault":"informational","code":101}"#,
+            r#"{"fault":"reset","chance":2}"#,
         ] {
             let value: Value = serde_json::from_str(text).unwrap();
             assert!(FaultRule::from_json(&value).is_err(), "{text}");

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use http_body::{Body, Frame};
 use tokio::time::Sleep;
 
 use super::line::Turn;
+use crate::journal::{End, Note};
 
 /// How long a connection stays up after the last byte before a cut, so that the peer can read that byte: a
 /// reset may overtake data.
@@ -47,6 +48,8 @@ pub(crate) struct Shape {
     pub(crate) limit: Option<(usize, AtLimit)>,
     /// Time between two bytes, where they go out one by one.
     pub(crate) drip: Option<Duration>,
+    /// How many bytes go out at once, at most.
+    pub(crate) piece: Option<usize>,
     /// What is added to the true `Content-Length`.
     pub(crate) length_off_by: i64,
 }
@@ -71,6 +74,7 @@ pub(crate) struct ShapedBody {
     shape: Shape,
     timer: Option<Pin<Box<Sleep>>>,
     stage: Stage,
+    note: Option<Note>,
     turn: Turn,
 }
 
@@ -83,7 +87,7 @@ enum Stage {
 }
 
 impl ShapedBody {
-    pub(crate) fn new(source: Box<dyn Source>, shape: Shape, turn: Turn) -> Self {
+    pub(crate) fn new(source: Box<dyn Source>, shape: Shape, note: Option<Note>, turn: Turn) -> Self {
         Self {
             source,
             held: Bytes::new(),
@@ -91,6 +95,7 @@ impl ShapedBody {
             shape,
             timer: None,
             stage: Stage::Sending,
+            note,
             turn,
         }
     }
@@ -119,12 +124,26 @@ impl ShapedBody {
         if let Some((limit, _)) = &self.shape.limit {
             length = length.min(limit.saturating_sub(self.sent));
         }
+        if let Some(piece) = self.shape.piece {
+            length = length.min(piece.max(1));
+        }
         if let Some(every) = self.shape.drip {
             length = length.min(1);
             self.timer = Some(Box::pin(tokio::time::sleep(every)));
         }
         self.sent += length;
         Poll::Ready(Some(self.held.split_to(length)))
+    }
+
+    /// Writes down what goes out and how it ends.
+    fn noted(&mut self, frame: Option<Result<Bytes, Cut>>, end: End) -> Option<Result<Frame<Bytes>, Cut>> {
+        match (&frame, &mut self.note) {
+            (_, None) => {}
+            (Some(Ok(bytes)), Some(note)) => note.sent(bytes.len()),
+            (Some(Err(Cut)), Some(note)) => note.ended(End::Cut),
+            (None, Some(note)) => note.ended(end),
+        }
+        frame.map(|frame| frame.map(Frame::data))
     }
 
     /// Acts at the limit: the last bytes of the body, if there are any.
@@ -158,9 +177,9 @@ impl Body for ShapedBody {
                 return Poll::Pending;
             }
             match body.stage {
-                Stage::Cutting => return Poll::Ready(Some(Err(Cut))),
+                Stage::Cutting => return Poll::Ready(body.noted(Some(Err(Cut)), End::Cut)),
                 Stage::Stalled => return Poll::Pending,
-                Stage::Ended => return Poll::Ready(None),
+                Stage::Ended => return Poll::Ready(body.noted(None, End::Failed)),
                 Stage::Sending => {}
             }
             if let Some((limit, action)) = &body.shape.limit
@@ -168,15 +187,12 @@ impl Body for ShapedBody {
             {
                 let action = action.clone();
                 if let Some(last) = body.reach_limit(action) {
-                    return Poll::Ready(Some(Ok(Frame::data(last))));
+                    return Poll::Ready(body.noted(Some(Ok(last)), End::Failed));
                 }
                 continue;
             }
-            return match body.poll_piece(cx) {
-                Poll::Ready(Some(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Poll::Ready(None) => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            };
+            let piece = ready!(body.poll_piece(cx));
+            return Poll::Ready(body.noted(piece.map(Ok), End::Whole));
         }
     }
 }

@@ -10,7 +10,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
-use super::line::{Line, Wire};
+use super::line::Line;
+use super::socket::Wire;
 use crate::config::Face;
 use crate::core::Core;
 use crate::serve;
@@ -27,6 +28,7 @@ pub(crate) async fn run(core: Arc<Core>, stream: TcpStream) {
         .serve_connection(TokioIo::new(Wire::new(stream, line.clone())), service);
     let mut connection = std::pin::pin!(connection);
     let mut closing = false;
+    let born = core.crashes();
     loop {
         let deadline = line.idle_deadline(core.config.keep_alive).filter(|_| !closing);
         let idle = async {
@@ -39,6 +41,10 @@ pub(crate) async fn run(core: Arc<Core>, stream: TcpStream) {
             biased;
             // How a connection ended is seen in what was counted, not in hyper's error: cuts are the point.
             _ = connection.as_mut() => return,
+            () = core.crashed(born) => {
+                line.reset_at_end();
+                return;
+            }
             () = line.changed(), if !closing => closing = line.must_close(),
             () = idle => closing = true,
         }

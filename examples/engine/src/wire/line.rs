@@ -1,20 +1,16 @@
 //! How does one connection stand, and how will it end?
 //!
 //! A [`Line`] is what the parts that serve one connection know together: how many requests it has carried,
-//! since when it is idle, whether it must close. A [`Wire`] is the socket below, which can end with a reset
-//! and can carry bytes that no HTTP library would send.
+//! since when it is idle, whether it must close.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use bytes::{Buf as _, Bytes};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use super::rewrite::{Rewrite, Rewriting};
 
 /// The state of one connection.
 #[derive(Debug)]
@@ -31,6 +27,7 @@ struct LineState {
     close: bool,
     reset: bool,
     surplus: Bytes,
+    rewrite: Rewrite,
 }
 
 impl Line {
@@ -43,6 +40,7 @@ impl Line {
                 close: false,
                 reset: false,
                 surplus: Bytes::new(),
+                rewrite: Rewrite::default(),
             }),
             changed: Notify::new(),
         })
@@ -57,6 +55,7 @@ impl Line {
         let mut state = self.state();
         state.requests = state.requests.saturating_add(1);
         state.open_turns += 1;
+        state.rewrite = Rewrite::default();
         let number = state.requests;
         drop(state);
         self.changed.notify_one();
@@ -75,6 +74,34 @@ impl Line {
     /// Sends these bytes behind the answer that is being written.
     pub(crate) fn send_surplus(&self, bytes: Bytes) {
         self.state().surplus = bytes;
+    }
+
+    /// Changes the answer that is about to be written.
+    pub(crate) fn rewrite(&self, rewrite: Rewrite) {
+        self.state().rewrite = rewrite;
+    }
+
+    /// What is to go out behind the answer.
+    pub(super) fn surplus(&self) -> Bytes {
+        self.state().surplus.clone()
+    }
+
+    /// So much of it has gone out.
+    pub(super) fn surplus_written(&self, length: usize) {
+        let mut state = self.state();
+        let length = length.min(state.surplus.len());
+        state.surplus.advance(length);
+    }
+
+    /// How the answer that begins now is changed, if it is; told once.
+    pub(super) fn begin_rewriting(&self) -> Option<Rewriting> {
+        let rewrite = std::mem::take(&mut self.state().rewrite);
+        rewrite.is_some().then(|| Rewriting::new(rewrite))
+    }
+
+    /// Whether the connection is to end with a reset.
+    pub(super) fn ends_with_reset(&self) -> bool {
+        self.state().reset
     }
 
     /// Whether the connection must close once its answer is out.
@@ -124,81 +151,5 @@ impl Drop for Turn {
         state.close |= self.close_after;
         drop(state);
         self.line.changed.notify_one();
-    }
-}
-
-/// The socket of a connection.
-#[derive(Debug)]
-pub(crate) struct Wire {
-    stream: TcpStream,
-    line: Arc<Line>,
-}
-
-impl Wire {
-    pub(crate) fn new(stream: TcpStream, line: Arc<Line>) -> Self {
-        Self { stream, line }
-    }
-
-    /// Writes what was left over after an answer.
-    fn poll_surplus(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let pending = self.line.state().surplus.clone();
-            if pending.is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            match Pin::new(&mut self.stream).poll_write(cx, &pending) {
-                Poll::Ready(Ok(written)) => self.line.state().surplus.advance(written.min(pending.len())),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        if self.line.state().reset {
-            // Where the socket is already gone there is nothing left to reset.
-            self.stream.set_zero_linger().ok();
-        }
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.poll_surplus(cx) {
-            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_flush(cx),
-            other => other,
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -96,6 +96,11 @@ impl Client {
         .await;
     }
 
+    /// Writes exactly this.
+    pub(crate) async fn write(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+
     /// Reads more; `Whole` if there was more.
     pub(crate) async fn fill(&mut self) -> End {
         match timeout(HANG, self.stream.read_buf(&mut self.buffer))

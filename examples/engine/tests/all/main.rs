@@ -5,6 +5,8 @@
 mod client;
 mod connections;
 mod faults;
+mod journal;
 mod llamacpp;
+mod odd_answers;
 mod repeat;
 mod vllm;

@@ -3,11 +3,11 @@
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::core::Core;
+use crate::effects::Effects;
 use crate::meters::Meters;
 use crate::prometheus::{Numbers, Page};
 use crate::reply::Reply;
 use crate::schedule::Load;
-use crate::serve::Effects;
 
 /// Kind, name, help and value of a family.
 type Family = (
@@ -117,7 +117,7 @@ fn ratio(amount: u64, over: f64) -> f64 {
 
 pub(super) fn page(core: &Core, effects: &Effects) -> Reply {
     let (load, meters) = (core.scheduler.load(), core.scheduler.meters());
-    let mut page = Page::new(Numbers::Short, effects.renames.as_ref());
+    let mut page = Page::new(Numbers::Short, effects);
     for (kind, name, help, value) in FAMILIES {
         page.family(
             kind,

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::Route;
 use crate::ask::Kind;
 use crate::core::Core;
+use crate::effects::Effects;
 use crate::reply::Reply;
-use crate::serve::{Call, Effects};
+use crate::serve::Call;
 
 pub(crate) use answer::{LlamacppVoice, answer_id, whole};
 
@@ -48,7 +49,7 @@ pub(crate) fn status(core: &Core, call: &Call, route: Route, effects: &Effects) 
         ),
         Route::Slots => pages::slots(core, call.parts.uri.query().unwrap_or_default()),
         Route::Props => Reply::ok(&pages::props(core)),
-        Route::Models => Reply::ok(&pages::models(core)),
+        Route::Models => Reply::ok(&pages::models(core, effects.models.as_deref())),
         Route::Metrics => metrics::page(core, effects),
         Route::Adapters => Reply::ok(&pages::adapters(core)),
         Route::ScaleAdapters => pages::scale_adapters(core, &call.body),

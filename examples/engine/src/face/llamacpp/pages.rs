@@ -81,28 +81,38 @@ pub(super) fn props(core: &Core) -> Value {
     })
 }
 
-pub(super) fn models(core: &Core) -> Value {
-    let name = &core.config.model;
+fn model(core: &Core, name: &str) -> Value {
     json!({
-        "models": [{
-            "name": name, "model": name, "modified_at": "", "size": "", "digest": "", "type": "model",
-            "description": "", "tags": [""], "capabilities": ["completion"], "parameters": "",
-            "details": {
-                "parent_model": "", "format": "gguf", "family": "", "families": [""],
-                "parameter_size": "", "quantization_level": "",
-            },
-        }],
+        "id": name, "aliases": [name], "tags": [], "object": "model",
+        "architecture": { "input_modalities": ["text"], "output_modalities": ["text"] },
+        "created": core.clock.stamp(), "owned_by": "llamacpp",
+        "meta": {
+            "vocab_type": 1, "n_vocab": 32_000, "n_ctx": core.config.context_tokens,
+            "n_ctx_train": core.config.context_tokens, "n_embd": 64, "n_params": 139_584,
+            "size": 558_336, "ftype": "all F32",
+        },
+    })
+}
+
+fn model_for_ollama(name: &str) -> Value {
+    json!({
+        "name": name, "model": name, "modified_at": "", "size": "", "digest": "", "type": "model",
+        "description": "", "tags": [""], "capabilities": ["completion"], "parameters": "",
+        "details": {
+            "parent_model": "", "format": "gguf", "family": "", "families": [""],
+            "parameter_size": "", "quantization_level": "",
+        },
+    })
+}
+
+/// The list of models, or of these names in their place.
+pub(super) fn models(core: &Core, names: Option<&[String]>) -> Value {
+    let own = [core.config.model.clone()];
+    let names = names.unwrap_or(&own);
+    json!({
+        "models": names.iter().map(|name| model_for_ollama(name)).collect::<Value>(),
         "object": "list",
-        "data": [{
-            "id": name, "aliases": [name], "tags": [], "object": "model",
-            "architecture": { "input_modalities": ["text"], "output_modalities": ["text"] },
-            "created": core.clock.stamp(), "owned_by": "llamacpp",
-            "meta": {
-                "vocab_type": 1, "n_vocab": 32_000, "n_ctx": core.config.context_tokens,
-                "n_ctx_train": core.config.context_tokens, "n_embd": 64, "n_params": 139_584,
-                "size": 558_336, "ftype": "all F32",
-            },
-        }],
+        "data": names.iter().map(|name| model(core, name)).collect::<Value>(),
     })
 }
 

@@ -3,11 +3,11 @@
 use http::StatusCode;
 
 use crate::core::Core;
+use crate::effects::Effects;
 use crate::meters::Meters;
 use crate::prometheus::{Histogram, Numbers, Page, label};
 use crate::reply::Reply;
 use crate::schedule::{Finish, Load};
-use crate::serve::Effects;
 
 /// Name, help and value of a counter.
 type Counter = (&'static str, &'static str, fn(&Meters) -> f64);
@@ -121,7 +121,7 @@ impl Writer<'_> {
 
 pub(super) fn page(core: &Core, effects: &Effects) -> Reply {
     let (load, meters) = (core.scheduler.load(), core.scheduler.meters());
-    let page = Page::new(Numbers::Float, effects.renames.as_ref());
+    let page = Page::new(Numbers::Float, effects);
     let mut writer = Writer {
         page,
         model: label("model_name", &core.config.model),

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use super::Route;
 use crate::ask::{Ask, AskError, Kind};
 use crate::core::Core;
+use crate::effects::Effects;
 use crate::reply::Reply;
-use crate::serve::{Call, Effects};
+use crate::serve::Call;
 
 pub(crate) use answer::{VllmVoice, answer_id, whole};
 
@@ -66,7 +67,7 @@ pub(crate) fn status(core: &Core, call: &Call, route: Route, effects: &Effects) 
             Reply::ok(&json!({ "server_load": load.running + load.waiting() }))
         }
         Route::Metrics => metrics::page(core, effects),
-        Route::Models => Reply::ok(&pages::models(core)),
+        Route::Models => Reply::ok(&pages::models(core, effects.models.as_deref())),
         Route::Tokenize => pages::tokenize(core, &call.body),
         Route::LoadAdapter if core.config.max_loras > 0 => pages::load_adapter(core, &call.body),
         Route::UnloadAdapter if core.config.max_loras > 0 => pages::unload_adapter(core, &call.body),

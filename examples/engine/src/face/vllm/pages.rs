@@ -29,8 +29,13 @@ fn model(core: &Core, name: &str, root: &str, parent: Option<&str>) -> Value {
     })
 }
 
-pub(super) fn models(core: &Core) -> Value {
+/// The list of models, or of these names in their place.
+pub(super) fn models(core: &Core, names: Option<&[String]>) -> Value {
     let base = &core.config.model;
+    if let Some(names) = names {
+        let data: Value = names.iter().map(|name| model(core, name, name, None)).collect();
+        return json!({ "object": "list", "data": data });
+    }
     let mut data = vec![model(core, base, &format!("/models/{base}"), None)];
     if core.config.max_loras > 0 {
         let adapters = core.adapters();
