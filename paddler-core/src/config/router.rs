@@ -14,7 +14,8 @@
 //!     api_key_file: /run/secrets/gpu-1
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s}
-//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
+//! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,
+//!          body_idle: 30s}
 //! timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
 //! api_key_file: /run/secrets/keys
@@ -121,6 +122,9 @@ pub struct Limits {
     pub headers: u64,
     /// Connections from clients, 1 to 1,000,000. Default 4096: two sockets each stay below common limits on open files.
     pub connections: usize,
+    /// Requests at once on one connection of HTTP/2, 1 to 10,000. Default 128: RFC 9113 (5.1.2) wants 100 at least, and who
+    /// has more opens another connection.
+    pub streams: u32,
     /// How long a head may take to come in, and so how long a connection is kept on which no request comes, 10 ms to 1 h.
     /// Default 75 s: longer than clients and the balancers in front keep theirs (60 s), since they must not find them closed.
     pub header_timeout: Duration,
@@ -193,6 +197,7 @@ impl Default for Limits {
             buffered_bodies: 1 << 30,
             headers: 64 << 10,
             connections: 4096,
+            streams: 128,
             header_timeout: Duration::from_secs(75),
             body_idle: Duration::from_secs(30),
         }

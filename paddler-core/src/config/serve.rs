@@ -51,6 +51,7 @@ impl Config {
         ServeOptions {
             max_connections: self.limits.connections,
             max_header_bytes: usize::try_from(self.limits.headers).unwrap_or(usize::MAX),
+            max_streams: self.limits.streams,
             header_timeout: self.limits.header_timeout,
             client_idle: self.timeouts.client_idle,
             grace: self.shutdown.grace,

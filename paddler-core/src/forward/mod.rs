@@ -11,17 +11,22 @@ mod attempt;
 mod body;
 mod client;
 mod headers;
+#[cfg(feature = "http2")]
+mod http2;
 mod intake;
 #[cfg(feature = "keys")]
 mod keys;
 mod local;
 mod options;
+#[cfg(feature = "http2")]
+mod preface;
 mod refusal;
 mod relay;
 mod router;
 mod sending;
 mod server;
 mod serving;
+mod vetting;
 mod waiting;
 
 pub use crate::config::AdminPaths;

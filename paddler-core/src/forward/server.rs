@@ -30,6 +30,9 @@ pub struct ServeOptions {
     pub max_connections: usize,
     /// The largest head of a request, in bytes; 8 KiB at least. Default 64 KiB.
     pub max_header_bytes: usize,
+    /// The most requests at once on one connection of HTTP/2, at least 1; more are refused, and can be sent again. Default
+    /// 128.
+    pub max_streams: u32,
     /// How long a head may take, from the first byte of the connection or the end of the last answer. Default 60 s: it
     /// is also how long an idle connection is kept.
     pub header_timeout: Duration,
@@ -45,6 +48,7 @@ impl Default for ServeOptions {
         Self {
             max_connections: limits.connections,
             max_header_bytes: usize::try_from(limits.headers).unwrap_or(usize::MAX),
+            max_streams: limits.streams,
             header_timeout: limits.header_timeout,
             client_idle: Timeouts::default().client_idle,
             grace: Shutdown::default().grace,
@@ -81,7 +85,7 @@ pub async fn serve<S>(
 ) -> io::Result<Served>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
+    S::Future: Send + 'static,
 {
     let (going, stopping) = watch::channel(false);
     let places = Arc::new(Semaphore::new(options.max_connections));

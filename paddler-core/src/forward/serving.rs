@@ -1,7 +1,12 @@
 //! How is one client's connection served?
+//!
+//! Its first bytes say whether it speaks HTTP/2; anything else is HTTP/1.1. Whatever it speaks, it is seen to when it hangs
+//! up, when it takes nothing, and when the server stops.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 
 use http::header::CONNECTION;
 use http::{Request, Response};
@@ -9,12 +14,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::accept::{Connection, Peer};
 use super::body::Body;
 use super::client::Client;
+#[cfg(feature = "http2")]
+use super::http2;
 use super::server::ServeOptions;
+use super::vetting::vet;
+use crate::request::Dialect;
 
 /// What a connection is served with.
 pub(super) struct Serving<S> {
@@ -23,6 +33,102 @@ pub(super) struct Serving<S> {
     pub(super) options: ServeOptions,
     /// True once the server is to stop.
     pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl<S> Serving<S>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+{
+    /// Ready once the server is to stop. Without a server there is nothing to go on for, either.
+    fn stop(&self) -> impl Future<Output = ()> + use<S> {
+        let mut stopping = self.stopping.clone();
+        async move {
+            stopping.wait_for(|stop| *stop).await.ok();
+        }
+    }
+
+    fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + use<S> {
+        request.extensions_mut().insert(self.peer);
+        let answer = match vet(&mut request) {
+            Ok(()) => Ok(self.service.call(request)),
+            // What it is about is not to be trusted, so neither is the dialect that its path would tell.
+            Err(refusal) => Err(refusal.into_response(Dialect::Openai)),
+        };
+        async move {
+            match answer {
+                Err(refused) => refused,
+                Ok(answer) => match answer.await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                },
+            }
+        }
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn connection<S>(connection: Connection, serving: Serving<S>)
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+    S::Future: Send + 'static,
+{
+    let (client, io) = Client::new(connection, serving.options.client_idle);
+    let result = tokio::select! {
+        // First: how it ended by itself counts.
+        biased;
+        result = speak(io, client.clone(), serving) => result,
+        // All that goes on for it is dropped.
+        () = client.hung_up() => return,
+    };
+    if let Err(error) = &result {
+        tracing::debug!(%error, "a client's connection has ended");
+    }
+    if client.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
+        client.linger().await;
+    }
+}
+
+/// Speaks what the client speaks.
+#[cfg(feature = "http2")]
+async fn speak<S>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    client: Arc<Client>,
+    serving: Serving<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+    S::Future: Send + 'static,
+{
+    use super::preface::{Read, preface};
+    let (limit, stop) = (serving.options.header_timeout, serving.stop());
+    let read = tokio::select! {
+        biased;
+        read = tokio::time::timeout(limit, preface(io)) => read,
+        // Nothing goes on yet.
+        () = stop => return Ok(()),
+    };
+    match read {
+        Ok(Ok(Read { io, http2: true })) => {
+            let (options, stop) = (serving.options.clone(), serving.stop());
+            http2::serve(io, &options, move |request| serving.answer(request), stop).await
+        }
+        Ok(Ok(Read { io, http2: false })) => http1(io, client, serving).await,
+        // It has left before it said a word, or said none in time.
+        Ok(Err(_)) | Err(_) => Ok(()),
+    }
+}
+
+/// Speaks what the client speaks.
+#[cfg(not(feature = "http2"))]
+async fn speak<S>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    client: Arc<Client>,
+    serving: Serving<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+{
+    http1(io, client, serving).await
 }
 
 fn builder(options: &ServeOptions) -> http1::Builder {
@@ -34,62 +140,35 @@ fn builder(options: &ServeOptions) -> http1::Builder {
     builder
 }
 
-/// Serves a connection to its end.
-pub(super) async fn connection<S>(connection: Connection, serving: Serving<S>)
+async fn http1<S>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    client: Arc<Client>,
+    serving: Serving<S>,
+) -> hyper::Result<()>
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
 {
-    let Serving {
-        service,
-        peer,
-        options,
-        mut stopping,
-    } = serving;
-    let (client, io) = Client::new(connection, options.client_idle);
-    let watched = client.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let (builder, stop, watched) = (builder(&serving.options), serving.stop(), client.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
         watched.asked(request.version());
-        request.extensions_mut().insert(peer);
-        let (answer, watched) = (service.call(request), watched.clone());
+        let (answer, watched) = (serving.answer(request), watched.clone());
         async move {
             let answer = answer.await;
-            watched.answered(
-                answer
-                    .as_ref()
-                    .is_ok_and(|answer| answer.headers().contains_key(CONNECTION)),
-            );
-            answer
+            watched.answered(answer.headers().contains_key(CONNECTION));
+            Ok::<_, Infallible>(answer)
         }
     });
-    let serving = builder(&options).serve_connection(TokioIo::new(io), service);
-    let stop = async { stopping.wait_for(|stop| *stop).await.map(drop) };
-    let served = async {
-        let mut serving = pin!(serving);
-        let result = tokio::select! {
-            biased;
-            result = serving.as_mut() => result,
-            // Without a server there is nothing to go on for, either.
-            _ = stop => {
-                serving.as_mut().graceful_shutdown();
-                serving.as_mut().await
-            }
-        };
-        if result.as_ref().is_err_and(hyper::Error::is_user) {
-            client.break_off();
-        }
-        result
-    };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     let result = tokio::select! {
-        // First: how it ended by itself counts.
         biased;
-        result = served => result,
-        // All that goes on for it is dropped.
-        () = client.hung_up() => return,
+        result = connection.as_mut() => result,
+        () = stop => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
     };
-    if let Err(error) = &result {
-        tracing::debug!(%error, "a client's connection has ended");
+    if result.as_ref().is_err_and(hyper::Error::is_user) {
+        client.break_off();
     }
-    if client.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
-        client.linger().await;
-    }
+    result
 }

@@ -34,6 +34,7 @@ fn every_setting_is_read() {
             buffered_bodies: 2 << 30,
             headers: 16 << 10,
             connections: 10_000,
+            streams: 64,
             header_timeout: Duration::from_secs(5),
             body_idle: Duration::from_secs(60),
         }

@@ -250,6 +250,9 @@ fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
         &mut limits.connections,
         faults,
     );
+    if let Some(at) = fields.take("streams", faults) {
+        limits.streams = at.whole(faults, 1..=10_000).unwrap_or(limits.streams);
+    }
     duration(
         &mut fields,
         "header_timeout",

@@ -1,0 +1,129 @@
+//! Does the client speak HTTP/2?
+//!
+//! One that knows beforehand that we do begins with the preface. A client of HTTP/1.1 differs from it within the first four
+//! bytes or so.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+
+/// With these bytes a client says that it speaks HTTP/2 (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What was read, and may be read again.
+pub(super) struct Read<I> {
+    pub(super) io: Again<I>,
+    pub(super) http2: bool,
+}
+
+/// Reads until it is clear what the client speaks.
+pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<I>> {
+    let mut bytes = [0; PREFACE.len()];
+    let mut read = 0;
+    let http2 = loop {
+        match io.read(&mut bytes[read..]).await? {
+            // Whoever goes on sees the end, too.
+            0 => break false,
+            more => read += more,
+        }
+        if !PREFACE.starts_with(&bytes[..read]) {
+            break false;
+        }
+        if read == PREFACE.len() {
+            break true;
+        }
+    };
+    let io = Again {
+        bytes,
+        unread: 0..read,
+        io,
+    };
+    Ok(Read { io, http2 })
+}
+
+/// A stream whose first bytes are read again.
+pub(super) struct Again<I> {
+    bytes: [u8; PREFACE.len()],
+    unread: std::ops::Range<usize>,
+    io: I,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Again<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.unread.is_empty() {
+            return Pin::new(&mut this.io).poll_read(cx, buf);
+        }
+        let bytes = &this.bytes[this.unread.clone()];
+        let taken = bytes.len().min(buf.remaining());
+        buf.put_slice(&bytes[..taken]);
+        this.unread.start += taken;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Again<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_byte_is_read_again() {
+        let text = |text: &str| text.as_bytes().to_vec();
+        let cases = [
+            (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nand more"), true),
+            (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r"), false),
+            (text("PRI * HTTP/1.1\r\n\r\n"), false),
+            (text("POST / HTTP/1.1\r\n\r\n"), false),
+            (text(""), false),
+        ];
+        for (sent, http2) in cases {
+            for split in 0..=sent.len() {
+                let (mut client, server) = tokio::io::duplex(1024);
+                client.write_all(&sent[..split]).await.unwrap();
+                let reading = tokio::spawn(preface(server));
+                tokio::task::yield_now().await;
+                client.write_all(&sent[split..]).await.unwrap();
+                client.shutdown().await.unwrap();
+                let mut read = reading.await.unwrap().unwrap();
+                assert_eq!(read.http2, http2, "{sent:?}");
+                let mut again = Vec::new();
+                read.io.read_to_end(&mut again).await.unwrap();
+                assert_eq!(again, sent);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Is this exactly one request, which nobody can read in another way?
+//!
+//! hyper refuses what cannot be parsed, and closes a connection on which a request had both kinds of length. Here is what it
+//! leaves to its users (RFC 9112, 3.2 and 6.1; RFC 9113, 8.3.1). It is looked at before a service sees the request.
+
+use http::header::{HOST, TRANSFER_ENCODING};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Request, StatusCode, Version};
+
+use super::refusal::Refusal;
+
+/// Judges a request, and takes out what an upstream might read as something that was judged.
+pub(super) fn vet<B>(request: &mut Request<B>) -> Result<(), Refusal> {
+    check_host(request)?;
+    check_encoding(request.headers())?;
+    drop_look_alikes(request.headers_mut());
+    Ok(())
+}
+
+/// There is one `Host`, and it is one: else two proxies may take the request for two different servers.
+fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
+    let refused = |message: &str| Err(Refusal::bad_request("bad_host", message).closing());
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, more) = (hosts.next(), hosts.next());
+    if more.is_some() {
+        return refused("there is more than one Host header");
+    }
+    let Some(host) = host else {
+        return match request.version() {
+            Version::HTTP_11 => refused("there is no Host header, which HTTP/1.1 wants"),
+            Version::HTTP_2 if request.uri().authority().is_none() => {
+                refused("there is neither :authority nor a Host header")
+            }
+            _ => Ok(()),
+        };
+    };
+    let authority = Authority::try_from(host.as_bytes());
+    let authority = authority
+        .ok()
+        .filter(|authority| !authority.as_str().contains(['@', ',']));
+    // Whoever asks for no server in particular says so by an empty one.
+    if authority.is_none() && !host.is_empty() {
+        return refused("the Host header names no host");
+    }
+    // In HTTP/1.1 what the target says counts, and `Host` is passed over.
+    let is_other = request.version() == Version::HTTP_2
+        && request.uri().authority().is_some()
+        && request.uri().authority() != authority.as_ref();
+    if is_other {
+        return refused("the Host header names another host than :authority");
+    }
+    Ok(())
+}
+
+/// A body comes in chunks or has a length. What is encoded in yet another way would lose the word that says so.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (encodings.next(), encodings.next()) {
+        (None, _) => Ok(()),
+        (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => {
+            let message = "the only transfer coding that is understood here is chunked, once";
+            let refusal = Refusal::new(StatusCode::NOT_IMPLEMENTED, "transfer_encoding", message);
+            Err(refusal.closing())
+        }
+    }
+}
+
+/// Servers that hand headers on as variables (CGI, WSGI) take `x_forwarded_for` for `x-forwarded-for`. Such names of what is
+/// judged or set here go no further.
+fn drop_look_alikes(headers: &mut HeaderMap) {
+    const MEANT: [&str; 10] = [
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "transfer-encoding",
+        "upgrade",
+        "x-api-key",
+    ];
+    let is_look_alike = |name: &&HeaderName| {
+        let dashed = name.as_str().replace('_', "-");
+        let is_forwarding = || dashed.starts_with("x-forwarded-") || dashed == "x-real-ip";
+        name.as_str().contains('_') && (MEANT.contains(&dashed.as_str()) || is_forwarding())
+    };
+    let names: Vec<HeaderName> = headers.keys().filter(is_look_alike).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vetted(version: Version, uri: &str, headers: &[(&'static str, &str)]) -> Result<Vec<String>, String> {
+        let mut request = Request::new(());
+        *request.version_mut() = version;
+        *request.uri_mut() = uri.parse().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        vet(&mut request).map_err(|refusal| refusal.reason.into_owned())?;
+        Ok(request.headers().keys().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn there_is_one_host() {
+        let ok = |version, uri, headers: &[(&'static str, &str)]| vetted(version, uri, headers).is_ok();
+        let (old, h1, h2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
+        for host in ["a", "a:80", "[::1]:80", "", "127.0.0.1"] {
+            assert!(ok(h1, "/", &[("host", host)]), "{host:?}");
+        }
+        for host in ["a b", "a/b", "u@a", "a,b", "a:b:c", "http://a", "a?b"] {
+            assert!(!ok(h1, "/", &[("host", host)]), "{host:?}");
+        }
+        assert!(!ok(h1, "/", &[]) && !ok(h1, "http://a/", &[]));
+        assert!(ok(old, "/", &[]));
+        for version in [old, h1, h2] {
+            assert!(!ok(version, "http://a/", &[("host", "a"), ("host", "a")]));
+        }
+        // The target counts in HTTP/1.1; in HTTP/2 the two have to agree.
+        assert!(ok(h1, "http://a/", &[("host", "b")]));
+        assert!(!ok(h2, "http://a/", &[("host", "b")]) && !ok(h2, "http://a/", &[("host", "")]));
+        assert!(ok(h2, "http://a/", &[("host", "A")]) && ok(h2, "http://a/", &[]));
+        assert!(ok(h2, "/", &[("host", "a")]) && !ok(h2, "/", &[]));
+    }
+
+    #[test]
+    fn a_body_is_encoded_once() {
+        let reason = |encodings: &[&'static str]| {
+            let mut headers = vec![("host", "a")];
+            headers.extend(encodings.iter().map(|encoding| ("transfer-encoding", *encoding)));
+            vetted(Version::HTTP_11, "/", &headers).err()
+        };
+        assert_eq!(reason(&[]), None);
+        assert_eq!(reason(&["Chunked"]), None);
+        for encodings in [
+            &["gzip, chunked"][..],
+            &["chunked", "chunked"],
+            &["identity, chunked"],
+            &[""],
+            &["x"],
+        ] {
+            assert_eq!(
+                reason(encodings).as_deref(),
+                Some("transfer_encoding"),
+                "{encodings:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_header_that_is_judged_goes_no_further() {
+        let headers = [
+            ("host", "a"),
+            ("x_forwarded_for", "1"),
+            ("content_length", "1"),
+            ("x-forwarded_proto", "1"),
+            ("x_own", "1"),
+        ];
+        assert_eq!(
+            vetted(Version::HTTP_11, "/", &headers).unwrap(),
+            ["host", "x_own"]
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Does the listener speak HTTP as it is written, whoever is at the other end?
+//!
+//! Clients here are of two kinds: libraries that do all as they should, and bare sockets that do not.
+
+#![cfg(all(feature = "proxy", feature = "http2", feature = "tls"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod http2;
+
+#[allow(dead_code, reason = "it is shared with the tests of the router")]
+#[path = "../router/client.rs"]
+mod client;
+#[allow(dead_code, reason = "it is shared with the tests of the router")]
+#[path = "../router/stub.rs"]
+mod stub;
+#[allow(dead_code, reason = "it is shared with the tests of the router")]
+#[path = "../router/world.rs"]
+mod world;
