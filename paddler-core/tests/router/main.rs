@@ -14,6 +14,7 @@ mod framing;
 mod hosting;
 mod leaving;
 mod pooling;
+mod proven;
 mod refusals;
 mod reload;
 mod requests;

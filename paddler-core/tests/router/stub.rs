@@ -18,6 +18,10 @@ pub(crate) enum Do {
     SayAndClose(Vec<u8>),
     /// Writes these bytes once two requests have come.
     SayToTwo(Vec<u8>),
+    /// Writes the one at once, and the other once two requests have come.
+    SayRestToTwo(Vec<u8>, Vec<u8>),
+    /// Writes each of these by itself.
+    SayInPieces(Vec<Vec<u8>>),
     /// Writes these bytes if they answer the first request of a connection, and closes all other connections.
     SayOnFresh(Vec<u8>),
     /// Closes.
@@ -143,6 +147,19 @@ async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec
                     sleep(Duration::from_millis(1)).await;
                 }
                 stream.write_all(bytes).await.unwrap();
+            }
+            Do::SayRestToTwo(bytes, rest) => {
+                stream.write_all(bytes).await.unwrap();
+                while seen.lock().unwrap().len() < 2 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                stream.write_all(rest).await.unwrap();
+            }
+            Do::SayInPieces(pieces) => {
+                for piece in pieces {
+                    stream.write_all(piece).await.unwrap();
+                    sleep(Duration::from_millis(1)).await;
+                }
             }
             Do::SayOnFresh(bytes) if turn == 0 => stream.write_all(bytes).await.unwrap(),
             Do::SayOnFresh(_) | Do::Close => return,
