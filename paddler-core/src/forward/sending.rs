@@ -1,5 +1,7 @@
 //! How often is a request sent, and what does the client get when nobody takes it?
 
+use std::time::Duration;
+
 use http::{Response, StatusCode};
 
 use super::attempt::{Answered, Failed, Outgoing, attempt};
@@ -46,6 +48,8 @@ pub(super) struct Sending<'a> {
     replayed: bool,
     /// What the client gets if nobody else takes it.
     last: Option<Result<Response<Body>, Refusal>>,
+    /// When the upstream that refused with `last` can be asked again.
+    soonest: Option<Duration>,
 }
 
 impl<'a> Sending<'a> {
@@ -57,6 +61,7 @@ impl<'a> Sending<'a> {
             tried: Tried::default(),
             replayed: false,
             last: None,
+            soonest: None,
         }
     }
 
@@ -104,6 +109,7 @@ impl<'a> Sending<'a> {
                 metrics.retried("not_sent");
                 let message = format!("no upstream could be reached; the last was {upstream}: {error}");
                 self.last = Some(Err(self.unavailable("unreachable", message)));
+                self.soonest = None;
                 self.tried.add(upstream, clock.now(), None);
                 Ok(())
             }
@@ -120,8 +126,13 @@ impl<'a> Sending<'a> {
             } => {
                 tracing::debug!(%upstream, "refused the work; trying elsewhere");
                 metrics.retried("refused");
-                let unread = |error| self.unavailable("upstream_refused", format!("{upstream}: {error}"));
-                self.last = Some(answer.map(|answer| answer.map(Body::full)).map_err(unread));
+                // Of several who ask for patience, the client hears the one who asks for the least.
+                let again = wait.unwrap_or(Duration::MAX);
+                if self.soonest.is_none_or(|soonest| again <= soonest) {
+                    let unread = |error| self.unavailable("upstream_refused", format!("{upstream}: {error}"));
+                    self.last = Some(answer.map(|answer| answer.map(Body::full)).map_err(unread));
+                    self.soonest = Some(again);
+                }
                 self.tried.add(upstream, clock.now(), wait);
                 Ok(())
             }

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The upper bounds of the buckets, in milliseconds. From what a small model on the same machine takes to the default
-/// limit on the first byte: a long prompt takes minutes.
-const BOUNDS_MS: [u64; 16] = [
+/// limit on the first byte, and on to the longest wait that can be set: a long prompt takes minutes.
+const BOUNDS_MS: [u64; 18] = [
     5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+    1_800_000, 3_600_000,
 ];
 
 /// Durations, counted by size. Adding takes no lock.
@@ -49,13 +50,13 @@ mod tests {
     #[test]
     fn a_bucket_holds_its_bound_and_all_below() {
         let histogram = Histogram::default();
-        for millis in [0, 5, 6, 10, 600_000, 600_001] {
+        for millis in [0, 5, 6, 10, 600_000, 600_001, 3_600_000, 3_600_001] {
             histogram.add(Duration::from_millis(millis));
         }
         let (bounds, count, seconds) = histogram.read();
         assert_eq!(bounds[..3], [(0.005, 2), (0.01, 4), (0.025, 4)]);
-        assert_eq!(bounds[15], (600.0, 5));
-        assert_eq!(count, 6);
-        assert!((seconds - 1200.022).abs() < 1e-9, "{seconds}");
+        assert_eq!(bounds[15..], [(600.0, 5), (1_800.0, 6), (3_600.0, 7)]);
+        assert_eq!(count, 8);
+        assert!((seconds - 8_400.023).abs() < 1e-9, "{seconds}");
     }
 }

@@ -8,17 +8,21 @@
 
 mod accepting;
 mod answers;
+mod by_model;
 mod client;
 mod faults;
 mod framing;
 mod hosting;
 mod leaving;
+mod passing;
+mod patience;
 mod pooling;
 mod proven;
 mod refusals;
 mod reload;
 mod requests;
 mod server;
+mod streams;
 mod stub;
 mod waiting;
 mod world;
