@@ -1,5 +1,15 @@
-//! What does a decision cost? The measurements stand in `benches/`.
+//! What does a decision cost, and what does the program stand?
+//!
+//! What a decision costs stands in `benches/`:
 //!
 //! ```sh
 //! cargo bench -p paddler-benches --bench scheduling -- pick/seed/affinity/1000
 //! ```
+//!
+//! What the program stands is tried with all parts as processes of their own:
+//!
+//! ```sh
+//! cargo run --release -p paddler-benches --bin chaos -- --seconds 600
+//! ```
+
+pub mod harness;
