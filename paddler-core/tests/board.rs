@@ -282,6 +282,34 @@ fn a_full_board_says_so_and_goes_on() {
 }
 
 #[test]
+fn what_the_old_address_said_is_not_true_of_the_new_one() {
+    let mut board = board(&["a"]);
+    let mut report = Report::new();
+    report.slots_total = Some(2);
+    board.apply(said("a", report.clone()), NOW);
+    let asked = board.publish(NOW).sample("a", NOW);
+    board.apply(
+        StatusEvent::Upsert(spec("a", "http://127.0.0.1:1").label("zone", "a")),
+        NOW,
+    );
+    assert_eq!(board.publish(NOW).find("a").unwrap().limit(), Some(2));
+
+    board.apply(StatusEvent::Upsert(spec("a", "http://127.0.0.1:2")), NOW);
+    let entry = board.publish(NOW).find("a").unwrap().clone();
+    assert!(entry.report().is_none() && entry.limit().is_none());
+    let late = StatusEvent::Report {
+        id: id("a"),
+        report,
+        sample: asked,
+    };
+    assert_eq!(
+        board.apply(late, NOW),
+        Applied::Overtaken(id("a")),
+        "it was asked of the old one"
+    );
+}
+
+#[test]
 fn publishes_are_due_at_most_every_so_often() {
     let mut options = BoardOptions::default();
     options.publish_every = Duration::from_millis(10);

@@ -195,7 +195,7 @@ impl StatusBoard {
     /// Writes down one event. It is seen by picks after the next publish; limits take effect at once.
     pub fn apply(&mut self, event: StatusEvent, now: Moment) -> Applied {
         let applied = match event {
-            StatusEvent::Upsert(spec) => self.upsert(spec),
+            StatusEvent::Upsert(spec) => self.upsert(spec, now),
             StatusEvent::Remove(id) => self.remove(id),
             StatusEvent::Report { id, report, sample } => self.report(id, report, sample, now),
             StatusEvent::Failed { id, failure } => self.failed(id, failure),
@@ -210,7 +210,7 @@ impl StatusBoard {
         applied
     }
 
-    fn upsert(&mut self, spec: UpstreamSpec) -> Applied {
+    fn upsert(&mut self, spec: UpstreamSpec, now: Moment) -> Applied {
         let id = spec.id.clone();
         let ledger = self.ledger.clone();
         if self
@@ -222,6 +222,11 @@ impl StatusBoard {
         }
         if let Some((index, entry)) = self.entry_mut(&id) {
             entry.generation += 1;
+            if entry.spec.url != spec.url {
+                // What the machine at the old address has said is not true of this one.
+                let asked_from_now_on = ledger.sample(index.0, entry.tenant, now).sequence;
+                entry.forget(asked_from_now_on);
+            }
             entry.spec = Arc::new(spec);
             ledger.set_limit(index.0, entry.own_limit());
             return Applied::Changed(id);

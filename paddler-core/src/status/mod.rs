@@ -33,4 +33,4 @@ pub use poll::PollOptions;
 #[cfg(feature = "proxy")]
 pub use refresh::{LoopEnded, StatusLoop};
 #[cfg(feature = "proxy")]
-pub use source::{FixedList, StatusSource};
+pub use source::{FixedList, MemberList, Members, StatusSource};

@@ -37,8 +37,12 @@ pub struct Entry {
 impl Entry {
     /// An upstream that has not spoken yet.
     pub(crate) fn new(spec: UpstreamSpec) -> Self {
+        Self::unheard(Arc::new(spec))
+    }
+
+    fn unheard(spec: Arc<UpstreamSpec>) -> Self {
         Self {
-            spec: Arc::new(spec),
+            spec,
             generation: 0,
             tenant: 0,
             report: None,
@@ -49,6 +53,16 @@ impl Entry {
             refused: 0,
             last_failure: None,
         }
+    }
+
+    /// Somebody else answers from now on. What was asked before this sample is not about him.
+    pub(crate) fn forget(&mut self, sample: u64) {
+        *self = Self {
+            generation: self.generation,
+            tenant: self.tenant,
+            sample,
+            ..Self::unheard(self.spec.clone())
+        };
     }
 
     pub(crate) fn set_unreachable(&mut self) {
@@ -235,6 +249,11 @@ impl Snapshot {
             .iter()
             .zip(&self.columns.able)
             .any(|(live, able)| live & able != 0)
+    }
+
+    /// Whether the upstream with this id is draining: it gets nothing new, at once and whatever the snapshot's age.
+    pub fn is_draining(&self, id: &str) -> Option<bool> {
+        Some(self.ledger.is_barred(self.index(id)?.0))
     }
 
     #[cfg(feature = "proxy")]

@@ -1,11 +1,13 @@
 //! Who tells which upstreams exist and how they are?
 
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use super::StatusEvent;
-use crate::upstream::UpstreamSpec;
+use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// Tells which upstreams exist and how they are: a list, a watched file, a resolver, an agent's stream, a poll.
 ///
@@ -47,5 +49,90 @@ impl FixedList {
 impl StatusSource for FixedList {
     async fn next(&mut self) -> Option<StatusEvent> {
         self.0.next().map(StatusEvent::Upsert)
+    }
+}
+
+/// Upstreams as a list that is replaced as a whole: a config that is read again, a file, what a directory of services says.
+///
+/// Who is new joins, who has another spec changes, who is gone leaves, and of all others nothing is said, so they keep
+/// what is known of them. To leave is to drain: nobody is sent there any more, and what is open there goes on.
+///
+/// ```
+/// use paddler_core::status::{MemberList, StatusEvent, StatusSource};
+/// use paddler_core::upstream::{UpstreamId, UpstreamSpec};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let spec = |id: &str| UpstreamSpec::new(id, format!("http://{id}:8080"));
+/// let (members, mut list) = MemberList::new([spec("a")?, spec("b")?]);
+/// for _ in 0..2 {
+///     assert!(matches!(list.next().await, Some(StatusEvent::Upsert(_))));
+/// }
+/// members.set([spec("b")?, spec("c")?]);
+/// assert!(matches!(list.next().await, Some(StatusEvent::Upsert(new)) if new.id.as_str() == "c"));
+/// assert!(matches!(list.next().await, Some(StatusEvent::Remove(gone)) if gone.as_str() == "a"));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct MemberList {
+    wanted: watch::Receiver<Vec<UpstreamSpec>>,
+    told: HashMap<UpstreamId, UpstreamSpec>,
+    events: VecDeque<StatusEvent>,
+}
+
+/// Replaces the list of a [`MemberList`]. Dropped, the last list stays.
+#[derive(Debug)]
+pub struct Members(watch::Sender<Vec<UpstreamSpec>>);
+
+impl MemberList {
+    /// These, and what replaces them.
+    pub fn new(upstreams: impl IntoIterator<Item = UpstreamSpec>) -> (Members, Self) {
+        let (set, mut wanted) = watch::channel(upstreams.into_iter().collect());
+        wanted.mark_changed();
+        let list = Self {
+            wanted,
+            told: HashMap::new(),
+            events: VecDeque::new(),
+        };
+        (Members(set), list)
+    }
+
+    /// What leads from the list that was told to the one that is wanted. Who is new comes first, so that there is never
+    /// nobody between two lists.
+    fn compare(&mut self) {
+        let wanted = self.wanted.borrow_and_update();
+        let mut listed = HashSet::new();
+        for spec in &*wanted {
+            listed.insert(&spec.id);
+            if !self.told.get(&spec.id).is_some_and(|told| told.same_as(spec)) {
+                self.told.insert(spec.id.clone(), spec.clone());
+                self.events.push_back(StatusEvent::Upsert(spec.clone()));
+            }
+        }
+        let gone = |id: &UpstreamId| !listed.contains(id);
+        let gone: Vec<_> = self.told.keys().filter(|id| gone(id)).cloned().collect();
+        for id in gone {
+            self.told.remove(&id);
+            self.events.push_back(StatusEvent::Remove(id));
+        }
+    }
+}
+
+impl Members {
+    /// Puts this list in the place of the one before. Of two with one id the later one counts.
+    pub fn set(&self, upstreams: impl IntoIterator<Item = UpstreamSpec>) {
+        self.0.send_replace(upstreams.into_iter().collect());
+    }
+}
+
+#[async_trait]
+impl StatusSource for MemberList {
+    async fn next(&mut self) -> Option<StatusEvent> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            self.wanted.changed().await.ok()?;
+            self.compare();
+        }
     }
 }

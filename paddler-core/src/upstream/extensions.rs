@@ -41,6 +41,28 @@ impl Extensions {
         value.downcast_ref()
     }
 
+    /// Takes over from `before` the value of this type, if it is equal: then it is the very same one, and
+    /// [`same_as`](Self::same_as) sees no change in what was only read again.
+    ///
+    /// ```
+    /// use paddler_core::upstream::Extensions;
+    ///
+    /// let (mut before, mut again) = (Extensions::default(), Extensions::default());
+    /// before.insert("a key".to_owned());
+    /// again.insert("a key".to_owned());
+    /// assert!(!again.same_as(&before));
+    /// again.keep::<String>(&before);
+    /// assert!(again.same_as(&before));
+    /// ```
+    pub fn keep<T: PartialEq + Send + Sync + 'static>(&mut self, before: &Self) {
+        let key = TypeId::of::<T>();
+        if self.get::<T>().is_some() && self.get::<T>() == before.get::<T>() {
+            self.values.retain(|(other, _)| *other != key);
+            let kept = before.values.iter().find(|(other, _)| *other == key);
+            self.values.extend(kept.cloned());
+        }
+    }
+
     /// Whether both hold the very same values: one that was made anew is another one.
     pub fn same_as(&self, other: &Self) -> bool {
         let has = |key: &TypeId, value: &Arc<dyn Any + Send + Sync>| {

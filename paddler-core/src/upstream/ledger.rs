@@ -217,7 +217,6 @@ impl Ledger {
         }
     }
 
-    #[cfg(feature = "proxy")]
     pub(crate) fn is_barred(&self, place: u32) -> bool {
         let (chunk, lane) = self.chunk(place);
         chunk.barred.load(Relaxed) >> lane & 1 == 1

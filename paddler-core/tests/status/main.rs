@@ -7,6 +7,7 @@ mod engines;
 mod fake;
 mod keeper;
 mod log;
+mod members;
 mod page;
 mod polls;
 mod rig;

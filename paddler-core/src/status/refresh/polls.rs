@@ -40,6 +40,13 @@ struct Followed {
 }
 
 impl Followed {
+    /// Whether the way to it is the way to this one, too.
+    fn leads_to(&self, spec: &UpstreamSpec) -> bool {
+        let extensions = |own: &UpstreamSpec| own.extensions.same_as(&spec.extensions);
+        (&self.given.url, self.given.engine) == (&spec.url, spec.engine)
+            && (extensions(&self.given) || extensions(&self.spec))
+    }
+
     fn stop(&mut self) {
         if let Some((_, task)) = self.poll.take() {
             task.abort();
@@ -81,15 +88,19 @@ impl Polls {
             return Some((*known.spec).clone());
         }
         let given = spec.clone();
-        let before = self
-            .upstreams
-            .get(&spec.id)
-            .and_then(|followed| followed.made.as_ref());
+        let known = self.upstreams.get(&spec.id);
+        let before = known.and_then(|followed| followed.made.as_ref());
         let brought = spec.extensions.get::<Transport>();
         let own = brought.filter(|brought| before.is_none_or(|before| !Arc::ptr_eq(&brought.0, before)));
         let mut made = None;
         if own.is_none() {
-            match self.connect.connect(&spec) {
+            // Labels, models and limits are not the transport's business: it is kept, with its connections.
+            let kept = known.filter(|known| known.leads_to(&spec)).zip(before);
+            let connected = match kept {
+                Some((_, before)) => Ok(before.clone()),
+                None => self.connect.connect(&spec),
+            };
+            match connected {
                 Ok(upstream) => {
                     made = Some(upstream.clone());
                     spec.extensions.insert(Transport(upstream));
