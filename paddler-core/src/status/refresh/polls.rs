@@ -40,11 +40,15 @@ struct Followed {
 }
 
 impl Followed {
-    /// Whether the way to it is the way to this one, too.
+    /// Whether the way to it is the way to this one, too: only what no way has to do with is different.
     fn leads_to(&self, spec: &UpstreamSpec) -> bool {
-        let extensions = |own: &UpstreamSpec| own.extensions.same_as(&spec.extensions);
-        (&self.given.url, self.given.engine) == (&spec.url, spec.engine)
-            && (extensions(&self.given) || extensions(&self.spec))
+        [&self.given, &*self.spec].into_iter().any(|own| {
+            let mut own = own.clone();
+            own.labels.clone_from(&spec.labels);
+            own.models.clone_from(&spec.models);
+            own.limits.clone_from(&spec.limits);
+            own.same_as(spec)
+        })
     }
 
     fn stop(&mut self) {
