@@ -106,7 +106,7 @@ pub(crate) struct Serve {
     /// Where requests come in [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDRESS", env = "PADDLER_LISTEN")]
     pub(crate) listen: Option<String>,
-    /// Where health and metrics are told, or "off" [default: 127.0.0.1:8081].
+    /// Where health, metrics and the management API are, or "off" [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDRESS", env = "PADDLER_MANAGEMENT")]
     pub(crate) management: Option<String>,
     /// What kind of server the upstreams of --upstream are [default: auto].
@@ -115,6 +115,9 @@ pub(crate) struct Serve {
     /// A file with the keys of which clients must present one, one a line.
     #[arg(long, value_name = "FILE", env = "PADDLER_API_KEY_FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
+    /// A file with the keys for the management listener's API, one a line.
+    #[arg(long, value_name = "FILE", env = "PADDLER_MANAGEMENT_KEY_FILE")]
+    pub(crate) management_key_file: Option<PathBuf>,
     /// A file with the key that is sent to the upstreams of --upstream.
     #[arg(long, value_name = "FILE", env = "PADDLER_UPSTREAM_API_KEY_FILE")]
     pub(crate) upstream_api_key_file: Option<PathBuf>,

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::Failure;
 use crate::run::Gateway;
+use crate::settings::{self, Loaded};
 use crate::stop::Stops;
 
 /// How long the engines may take until they are ready. They are in this process, so they take a moment.
@@ -36,7 +37,8 @@ pub(crate) async fn demo() -> Result<(), Failure> {
         });
     }
     let stops = Stops::listen()?;
-    let gateway = Gateway::start(config).await?;
+    let secrets = settings::secrets(&config)?;
+    let gateway = Gateway::start(Loaded { config, secrets }).await?;
     if timeout(READY, gateway.all_ready()).await.is_err() {
         tracing::warn!("not every engine is ready yet");
     }
@@ -55,5 +57,5 @@ pub(crate) async fn demo() -> Result<(), Failure> {
         io::stdout(),
         "RUST_LOG=debug tells why each request went where it went. Ctrl-C ends it."
     )?;
-    gateway.serve(stops).await
+    gateway.serve(stops, None).await
 }

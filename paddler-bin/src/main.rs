@@ -1,9 +1,13 @@
 //! The program `paddler`: arguments -> config -> the library -> serve. No routing logic lives here.
 
+mod api;
 mod args;
 mod check;
+mod control;
 mod demo;
+mod files;
 mod management;
+mod reload;
 mod run;
 mod settings;
 mod stop;

@@ -1,25 +1,30 @@
 //! What does the management listener tell?
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
-use http::header::CONTENT_TYPE;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use paddler_core::forward::{Body, Router};
 
-/// `/metrics` for Prometheus; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop.
-pub(crate) async fn answer<B>(router: Router, request: Request<B>) -> Result<Response<Body>, Infallible> {
-    let (status, content_type, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => {
-            // A page about thousands of upstreams takes tens of milliseconds, in which no stream must stand still.
-            match tokio::task::spawn_blocking(move || router.metrics_page()).await {
-                Ok(page) => (StatusCode::OK, "text/plain; version=0.0.4", page),
-                Err(error) => (
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "text/plain",
-                    format!("{error}\n"),
-                ),
-            }
-        }
+use crate::api;
+use crate::control::Control;
+
+/// `/metrics` for Prometheus; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
+/// [`api`]. `local`: the listener is reached from this machine alone.
+pub(crate) async fn answer<B>(
+    control: Arc<Control>,
+    request: Request<B>,
+    local: bool,
+) -> Result<Response<Body>, Infallible> {
+    let (request, _) = request.into_parts();
+    if request.uri.path().starts_with(api::PREFIX) {
+        let (status, answer) = api::answer(&control, &request, local).await;
+        return Ok(response(status, "application/json", format!("{answer}\n")));
+    }
+    let router = control.router.clone();
+    let (status, content_type, text) = match (&request.method, request.uri.path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => figures(router).await,
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
         (&Method::GET | &Method::HEAD, "/readyz") if router.is_ready() => {
             (StatusCode::OK, "text/plain", "ready\n".to_owned())
@@ -36,13 +41,38 @@ pub(crate) async fn answer<B>(router: Router, request: Request<B>) -> Result<Res
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "here are /metrics, /healthz and /readyz\n".to_owned(),
+            "here are /metrics, /healthz, /readyz and /api/v1/upstreams\n".to_owned(),
         ),
     };
+    Ok(response(status, content_type, text))
+}
+
+async fn figures(router: Router) -> (StatusCode, &'static str, String) {
+    // A page about thousands of upstreams takes tens of milliseconds, in which no stream must stand still.
+    match tokio::task::spawn_blocking(move || router.metrics_page()).await {
+        Ok(page) => (StatusCode::OK, "text/plain; version=0.0.4", page),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "text/plain",
+            format!("{error}\n"),
+        ),
+    }
+}
+
+fn response(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        StatusCode::METHOD_NOT_ALLOWED => {
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+        }
+        _ => {}
+    }
     response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    Ok(response)
 }

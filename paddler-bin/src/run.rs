@@ -7,22 +7,32 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
-use paddler_core::forward::{Router, Served, serve};
-use paddler_core::status::{FixedList, Health, Report, StatusBoard, StatusLoop};
+use paddler_core::forward::{Keys, Router, ServeOptions, Served, serve};
+use paddler_core::schedule::trees;
+use paddler_core::status::{Health, MemberList, Members, Report, StatusBoard, StatusLoop};
+use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::HttpConnect;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::args::Serve;
-use crate::settings::Secrets;
-use crate::stop::Stops;
+use crate::control::Control;
+use crate::reload::{Origin, Reloads};
+use crate::settings::{Loaded, Secrets};
+use crate::stop::{Hangups, Stops};
 use crate::{Failure, management, settings};
 
 /// Serves by arguments until told to stop.
 pub(crate) async fn run(mode: Mode, args: Serve) -> Result<(), Failure> {
-    let config = settings::config(mode, &args)?;
-    let stops = Stops::listen()?;
-    Gateway::start(config).await?.serve(stops).await
+    let (stops, hangups) = (Stops::listen()?, Hangups::listen()?);
+    let args = Arc::new(args);
+    let origin = Origin { mode, args };
+    let loaded = origin.load().await.map_err(|faulty| faulty.why)?;
+    Gateway::start(loaded)
+        .await?
+        .serve(stops, Some((origin, hangups)))
+        .await
 }
 
 /// A router behind its listeners.
@@ -30,60 +40,52 @@ pub(crate) struct Gateway {
     router: Router,
     // Dropped, the statuses would stand still.
     statuses: StatusLoop,
+    clock: Clock,
     listener: TcpListener,
     management: Option<TcpListener>,
-    upstreams: usize,
-    config: Running,
-}
-
-/// What of the config is needed while it serves.
-struct Running {
-    serve: paddler_core::forward::ServeOptions,
-    settle: Duration,
+    management_keys: Option<Keys>,
+    members: Members,
+    specs: Vec<UpstreamSpec>,
+    config: Config,
 }
 
 impl Gateway {
     /// Opens the listeners and begins to follow the upstreams.
-    pub(crate) async fn start(config: Config) -> Result<Self, Failure> {
-        let Secrets { specs, keys } = settings::secrets(&config)?;
-        let mut options = config.router_options();
-        let open = keys.is_none() && !config.listen.ip().is_loopback();
-        if let Some(keys) = keys {
-            options.keys = Some(Arc::new(keys));
-        }
+    pub(crate) async fn start(loaded: Loaded) -> Result<Self, Failure> {
+        let Loaded { mut config, secrets } = loaded;
+        let Secrets {
+            specs,
+            keys,
+            management: management_keys,
+        } = secrets;
         let listener = bind(config.listen, "--listen").await?;
-        if open {
-            tracing::warn!(
-                "without --api-key-file, whoever reaches {} may send requests",
-                config.listen
-            );
-        }
+        let options = settings::router_options(&config, keys);
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
         };
-        let running = Running {
-            serve: config.serve_options(),
-            settle: config.shutdown.settle,
-        };
-        let (connect, poll) = (HttpConnect::new(config.http_options()), config.poll_options());
-        let upstreams = specs.len();
         let clock = Clock::new();
+        let (members, list) = MemberList::new(specs.iter().cloned());
+        // The board has it from here on.
+        let tree = std::mem::replace(&mut config.tree, trees::gateway());
         let statuses = StatusLoop::start(
-            StatusBoard::new(config.tree),
-            vec![Box::new(FixedList::new(specs))],
-            Arc::new(connect),
-            Some(poll),
+            StatusBoard::new(tree),
+            vec![Box::new(list)],
+            Arc::new(HttpConnect::new(config.http_options())),
+            Some(config.poll_options()),
             clock,
         );
         let router = Router::new(statuses.published(), clock, options);
         Ok(Self {
             router,
             statuses,
+            clock,
             listener,
             management,
-            upstreams,
-            config: running,
+            management_keys,
+            members,
+            specs,
+            config,
         })
     }
 
@@ -104,7 +106,7 @@ impl Gateway {
         loop {
             let snapshot = published.load();
             let ready = |report: &Report| report.health == Some(Health::Ready);
-            if snapshot.len() == self.upstreams
+            if snapshot.len() == self.specs.len()
                 && snapshot
                     .iter()
                     .all(|(_, entry)| entry.report().is_some_and(ready))
@@ -117,31 +119,53 @@ impl Gateway {
     }
 
     /// Serves until told to stop, and then until every answer has ended, the grace is over, or it is told again.
-    pub(crate) async fn serve(self, stops: Stops) -> Result<(), Failure> {
+    /// `origin`: where the config came from, to be read there again.
+    pub(crate) async fn serve(self, stops: Stops, origin: Option<(Origin, Hangups)>) -> Result<(), Failure> {
         let Self {
             router,
-            statuses,
-            listener,
-            management,
-            upstreams: _,
             config,
+            listener,
+            ..
         } = self;
+        let (ask, requests) = mpsc::channel(16);
+        let control = Arc::new(Control::new(
+            router.clone(),
+            self.statuses,
+            self.clock,
+            self.management_keys,
+            ask,
+        ));
         tracing::info!(address = %listener.local_addr()?, "requests come in");
-        if let Some(listener) = management {
+        if let Some(listener) = self.management {
             tracing::info!(address = %listener.local_addr()?, "health and metrics are told");
-            tokio::spawn(manage(listener, router.clone(), config.serve.clone()));
+            tokio::spawn(manage(listener, control.clone(), config.serve_options()));
         }
+        // Who is asked and listens no more says so.
+        if let Some((origin, hangups)) = origin {
+            let reloads = Reloads::new(control.clone(), origin, self.members, &config, self.specs);
+            tokio::spawn(reloads.run(hangups, requests));
+        } else {
+            drop(requests);
+        }
+        let settle = config.shutdown.settle;
         let stop = async {
             stops.reach(1).await;
             tracing::info!("stopping: answers under way go on; a second signal ends them");
             router.stop();
             tokio::select! {
-                () = sleep(config.settle) => {}
+                () = sleep(settle) => {}
                 () = stops.reach(2) => {}
             }
         };
-        let served = serve(listener, router.clone(), config.serve, stop, stops.reach(2)).await?;
-        drop(statuses);
+        let served = serve(
+            listener,
+            router.clone(),
+            config.serve_options(),
+            stop,
+            stops.reach(2),
+        )
+        .await?;
+        drop(control);
         if let Served::Cut(connections) = served {
             return Err(
                 format!("stopped before every answer had ended: {connections} connections cut").into(),
@@ -156,8 +180,11 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(hint)
 }
 
-async fn manage(listener: TcpListener, router: Router, options: paddler_core::forward::ServeOptions) {
-    let service = service_fn(move |request| management::answer(router.clone(), request));
+async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOptions) {
+    let local = listener
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_loopback());
+    let service = service_fn(move |request| management::answer(control.clone(), request, local));
     // It ends with the program.
     let never = std::future::pending;
     if let Err(error) = serve(listener, service, options, never(), never()).await {

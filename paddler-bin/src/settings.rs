@@ -3,9 +3,10 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
-use paddler_core::forward::Keys;
+use paddler_core::forward::{Keys, RouterOptions};
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::UpstreamKey;
 use serde_json::{Map, Value as Json};
@@ -92,10 +93,11 @@ fn about_no_upstream(serve: &Serve) -> Result<(), Failure> {
 }
 
 /// Which flag says what a config file says under this path.
-const FLAGS: [(&str, &str); 9] = [
+const FLAGS: [(&str, &str); 10] = [
     ("listen", "--listen"),
     ("management", "--management"),
     ("api_key_file", "--api-key-file"),
+    ("management_key_file", "--management-key-file"),
     ("queue.max_requests", "--max-requests"),
     ("queue.max_wait", "--max-wait"),
     ("poll.interval", "--poll-interval"),
@@ -148,6 +150,7 @@ fn flags(serve: &Serve) -> Json {
     say(["listen", ""], text(&serve.listen));
     say(["management", ""], text(&serve.management));
     say(["api_key_file", ""], path(&serve.api_key_file));
+    say(["management_key_file", ""], path(&serve.management_key_file));
     say(["queue", "max_requests"], serve.max_requests.map(Json::from));
     say(["queue", "max_wait"], text(&serve.max_wait));
     say(["poll", "interval"], text(&serve.poll_interval));
@@ -194,7 +197,8 @@ pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
     let mut config = Config::read(&text, &name, mode, &Registry::new())?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let of_upstreams = config.upstreams.iter_mut().map(|one| &mut one.api_key_file);
-    for named in of_upstreams.chain([&mut config.api_key_file]).flatten() {
+    let of_listeners = [&mut config.api_key_file, &mut config.management_key_file];
+    for named in of_upstreams.chain(of_listeners).flatten() {
         *named = folder.join(&*named);
     }
     Ok(config)
@@ -223,6 +227,8 @@ pub(crate) struct Secrets {
     pub(crate) specs: Vec<UpstreamSpec>,
     /// The keys that clients may present, if the config wants any.
     pub(crate) keys: Option<Keys>,
+    /// The keys that the management API wants, if it wants any.
+    pub(crate) management: Option<Keys>,
 }
 
 /// Reads the files with keys that a config names. All that is wrong with them is said at once.
@@ -235,13 +241,71 @@ pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
             Err(fault) => faults.push(fault),
         }
     }
-    let keys = config.api_key_file.as_deref().map(client_keys).transpose();
-    match (keys, faults.is_empty()) {
-        (Ok(keys), true) => return Ok(Secrets { specs, keys }),
-        (Ok(_), false) => {}
-        (Err(fault), _) => faults.push(fault),
+    let mut keys = |file: &Option<PathBuf>, what| {
+        let keys = file.as_deref().map(|file| keys(file, what)).transpose();
+        keys.unwrap_or_else(|fault| {
+            faults.push(fault);
+            None
+        })
+    };
+    let clients = keys(&config.api_key_file, "the keys of clients");
+    let management = keys(&config.management_key_file, "the keys of the management API");
+    if !faults.is_empty() {
+        return Err(faults.join("\n").into());
     }
-    Err(faults.join("\n").into())
+    Ok(Secrets {
+        specs,
+        keys: clients,
+        management,
+    })
+}
+
+/// The files that a config names. What they hold is as much in force as the config itself.
+pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
+    let of_upstreams = config.upstreams.iter().map(|upstream| &upstream.api_key_file);
+    let all = of_upstreams.chain([&config.api_key_file, &config.management_key_file]);
+    all.flatten().cloned().collect()
+}
+
+/// How the router behaves, by a config and the keys of its file.
+pub(crate) fn router_options(config: &Config, keys: Option<Keys>) -> RouterOptions {
+    let mut options = config.router_options();
+    if keys.is_none() && !config.listen.ip().is_loopback() {
+        tracing::warn!(
+            "without --api-key-file, whoever reaches {} may send requests",
+            config.listen
+        );
+    }
+    options.keys = keys.map(|keys| Arc::new(keys) as _);
+    options
+}
+
+/// A config with all that its files hold, read and checked.
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    pub(crate) secrets: Secrets,
+}
+
+/// What is wrong with a config, and the files that it names, if one got so far.
+pub(crate) struct Faulty {
+    pub(crate) why: Failure,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Reads and checks everything, and changes nothing.
+pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
+    let unread = |why| Faulty {
+        why,
+        files: Vec::new(),
+    };
+    let config = config(mode, serve).map_err(unread)?;
+    match secrets(&config) {
+        Ok(secrets) => Ok(Loaded { config, secrets }),
+        Err(why) => Err(Faulty {
+            why,
+            files: files(&config),
+        }),
+    }
 }
 
 fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
@@ -262,8 +326,7 @@ fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
     Ok(spec)
 }
 
-fn client_keys(file: &Path) -> Result<Keys, String> {
-    let what = "the keys of clients";
+fn keys(file: &Path, what: &str) -> Result<Keys, String> {
     let text = keys_text(file, what, "make it, one key a line")?;
     Keys::read(&text).map_err(|error| format!("{} ({what}): {error}", file.display()))
 }

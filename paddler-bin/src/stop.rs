@@ -1,11 +1,29 @@
-//! When does the program stop?
+//! When does the program stop, and when does it read its config again?
 
 use std::future::Future;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::Failure;
+
+/// Listens for SIGHUP: the config is to be read again.
+#[derive(Debug)]
+pub(crate) struct Hangups(Signal);
+
+impl Hangups {
+    /// From now on SIGHUP ends the program no more.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        Ok(Self(signal(SignalKind::hangup())?))
+    }
+
+    /// Ready when one has come since the last.
+    pub(crate) async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
 
 /// The requests to stop that have come so far: the first one asks, the second one insists.
 #[derive(Debug, Clone)]

@@ -4,7 +4,9 @@
 
 mod check;
 mod demo;
+mod drain;
 mod help;
+mod reload;
 mod serve;
 mod settings;
 mod stop;

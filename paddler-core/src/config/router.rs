@@ -19,6 +19,7 @@
 //! timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
 //! api_key_file: /run/secrets/keys
+//! management_key_file: /run/secrets/management-keys
 //! admin_paths: closed               # or open
 //! server_names: [llm.example.com]
 //! shutdown: {settle: 0s, grace: 30s}
@@ -81,6 +82,9 @@ pub struct Config {
     /// A file with the keys of which clients must present one, one a line. Default `None`: whoever reaches `listen` may
     /// send requests. As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
+    /// A file with the keys for the management listener's API, one a line. Default `None`: then that API changes something
+    /// only for programs on this machine, and only where `management` is on loopback. Health and metrics need no key.
+    pub management_key_file: Option<PathBuf>,
     /// Whether the paths that read or change the inside of an engine are open. Default closed: slots and caches hold other
     /// people's prompts.
     pub admin_paths: AdminPaths,
@@ -257,6 +261,7 @@ impl Config {
             timeouts: Timeouts::default(),
             poll: Poll::default(),
             api_key_file: None,
+            management_key_file: None,
             admin_paths: AdminPaths::default(),
             server_names: Vec::new(),
             shutdown: Shutdown::default(),

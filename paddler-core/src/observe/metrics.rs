@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::histogram::Histogram;
+use crate::Moment;
 use crate::request::{RequestClass, Route};
 
 /// Counts of one router. Labels are bounded: classes, statuses and reasons come from fixed lists or from the tree,
@@ -22,6 +23,15 @@ pub struct Metrics {
     cancelled: AtomicU64,
     waited: Histogram,
     first_byte: Histogram,
+    reloads: Mutex<BTreeMap<&'static str, u64>>,
+    config: Mutex<ConfigRead>,
+}
+
+/// When the config in force was read, and whether a later one has a fault.
+#[derive(Debug, Default, Clone, Copy)]
+struct ConfigRead {
+    at: Moment,
+    stale: bool,
 }
 
 fn read<K: Ord + Clone>(counts: &Mutex<BTreeMap<K, u64>>) -> Vec<(K, u64)> {
@@ -108,6 +118,27 @@ impl Metrics {
     /// The first byte of an answer came so long after the request was sent.
     pub(crate) fn first_byte(&self, duration: Duration) {
         self.first_byte.add(duration);
+    }
+
+    /// The config was read again at this moment, and is in force if it had no fault.
+    pub fn config_read_again(&self, sound: bool, now: Moment) {
+        bump(&self.reloads, if sound { "success" } else { "failure" });
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        config.stale = !sound;
+        if sound {
+            config.at = now;
+        }
+    }
+
+    /// How often the config was read again, by result.
+    pub fn config_reloads(&self) -> Vec<(&'static str, u64)> {
+        read(&self.reloads)
+    }
+
+    /// When the config in force was read, and whether a later one has a fault.
+    pub fn config(&self) -> (Moment, bool) {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        (config.at, config.stale)
     }
 
     /// Requests answered so far, by class and status.

@@ -28,6 +28,9 @@
 //! | `paddler_upstream_report_age_seconds` | gauge | `upstream` | Time since it was asked for its last report. |
 //! | `paddler_upstream_failed_polls` | gauge | `upstream` | Polls that have failed since its last report. |
 //! | `paddler_upstream_signal_missing` | gauge | `upstream, signal, expected` | 1 for each signal that it should give and does not: it counts as unknown. |
+//! | `paddler_config_reloads_total` | counter | `result` | Times that the config was read again: success or failure. |
+//! | `paddler_config_age_seconds` | gauge |  | Time since the config in force was read. |
+//! | `paddler_config_stale` | gauge |  | 1 while what was last read has a fault, and the config before it stays in force. |
 //!
 //! What is not known has no series: a missing signal is never a zero. The series of an upstream end when it leaves.
 //! No label holds anything that came with a request.
@@ -36,9 +39,11 @@ mod histogram;
 mod metrics;
 pub mod names;
 mod page;
+mod upstreams;
 
 pub use metrics::{InFlight, Metrics};
 pub use page::Page;
+pub use upstreams::UpstreamStatus;
 
 #[cfg(test)]
 mod tests {
@@ -64,7 +69,7 @@ mod tests {
     #[test]
     fn names_follow_one_rule() {
         let units = ["requests", "seconds", "bytes", "weight", "ratio", "polls"];
-        let truths = ["able", "draining", "missing"];
+        let truths = ["able", "draining", "missing", "stale"];
         for family in ALL {
             let name = family.name.strip_prefix("paddler_").unwrap();
             let (name, total) = name

@@ -78,4 +78,7 @@ families! {
     FAILED_POLLS: Gauge "paddler_upstream_failed_polls" ["upstream"] "Polls that have failed since its last report.";
     SIGNAL_MISSING: Gauge "paddler_upstream_signal_missing" ["upstream", "signal", "expected"]
         "1 for each signal that it should give and does not: it counts as unknown.";
+    CONFIG_RELOADS: Counter "paddler_config_reloads_total" ["result"] "Times that the config was read again: success or failure.";
+    CONFIG_AGE: Gauge "paddler_config_age_seconds" [] "Time since the config in force was read.";
+    CONFIG_STALE: Gauge "paddler_config_stale" [] "1 while what was last read has a fault, and the config before it stays in force.";
 }

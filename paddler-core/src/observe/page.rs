@@ -59,7 +59,8 @@ impl fmt::Display for Page<'_> {
         let mut writer = Writer { to: f };
         self.requests(&mut writer)?;
         self.queue(&mut writer)?;
-        self.upstreams(&mut writer)
+        self.upstreams(&mut writer)?;
+        self.config(&mut writer)
     }
 }
 
@@ -122,6 +123,13 @@ impl Page<'_> {
             Some(f64::from(entry.failures()))
         })?;
         self.missing(page)
+    }
+
+    fn config(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let (at, stale) = self.metrics.config();
+        page.counts(&names::CONFIG_RELOADS, self.metrics.config_reloads())?;
+        page.one(&names::CONFIG_AGE, self.now.since(at).as_secs_f64())?;
+        page.one(&names::CONFIG_STALE, truth(stale))
     }
 
     /// One series for each upstream of which there is something to say.

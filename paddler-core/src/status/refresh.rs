@@ -45,6 +45,7 @@ pub struct StatusLoop {
 enum Command {
     Apply(StatusEvent),
     SetTree(Tree),
+    SetPoll(Option<PollOptions>),
     Drain {
         id: UpstreamId,
         draining: bool,
@@ -125,6 +126,17 @@ impl StatusLoop {
     pub async fn set_tree(&self, tree: Tree) -> Result<(), LoopEnded> {
         self.commands
             .send(Command::SetTree(tree))
+            .await
+            .map_err(|_| LoopEnded)
+    }
+
+    /// Polls in another way from now on, all anew; `None`: not at all. What is known stays known.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub async fn set_poll(&self, poll: Option<PollOptions>) -> Result<(), LoopEnded> {
+        self.commands
+            .send(Command::SetPoll(poll))
             .await
             .map_err(|_| LoopEnded)
     }
@@ -211,6 +223,7 @@ impl Keeper {
         match order {
             Command::Apply(event) => self.apply(event),
             Command::SetTree(tree) => self.board.set_tree(tree),
+            Command::SetPoll(poll) => self.polls.begin_anew(poll),
             Command::Drain { id, draining, done } => {
                 let known = self.board.set_draining(id.as_str(), draining);
                 // Whoever asked may not want to know any more.

@@ -61,6 +61,9 @@ pub(super) fn config(
     if let Some(keys) = file(&mut fields, "api_key_file", faults) {
         config.api_key_file = Some(keys);
     }
+    if let Some(keys) = file(&mut fields, "management_key_file", faults) {
+        config.management_key_file = Some(keys);
+    }
     if let Some(at) = fields.take("admin_paths", faults) {
         let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
         config.admin_paths = at.word(faults, &words).unwrap_or_default();

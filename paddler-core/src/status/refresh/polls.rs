@@ -66,13 +66,12 @@ impl Polls {
         clock: Clock,
         answers: mpsc::Sender<Polled>,
     ) -> Self {
-        let at_once = options.as_ref().map_or(1, |options| options.concurrency);
         Self {
             connect,
+            permits: permits(options.as_ref()),
             options,
             published,
             clock,
-            permits: Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))),
             answers,
             tasks: JoinSet::new(),
             upstreams: HashMap::new(),
@@ -132,6 +131,25 @@ impl Polls {
     pub(super) fn leave(&mut self, id: &UpstreamId) {
         if let Some(mut followed) = self.upstreams.remove(id) {
             followed.stop();
+        }
+    }
+
+    /// Other options, under which everybody is polled afresh.
+    pub(super) fn begin_anew(&mut self, options: Option<PollOptions>) {
+        self.permits = permits(options.as_ref());
+        self.options = options;
+        let polled: Vec<_> = self
+            .upstreams
+            .values_mut()
+            .filter_map(|followed| {
+                followed.stop();
+                // Who has just joined begins once it is published.
+                let waits = self.new.contains(&followed.given.id);
+                (!waits).then(|| followed.given.id.clone())
+            })
+            .collect();
+        for id in polled {
+            self.start(&id, Duration::ZERO);
         }
     }
 
@@ -200,6 +218,11 @@ impl Polls {
         let failure = Failure::new(FailureKind::Unreadable, error.to_string());
         Some(StatusEvent::Failed { id, failure })
     }
+}
+
+fn permits(options: Option<&PollOptions>) -> Arc<Semaphore> {
+    let at_once = options.map_or(1, |options| options.concurrency);
+    Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS)))
 }
 
 #[cfg(test)]

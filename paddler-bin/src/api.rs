@@ -1,0 +1,215 @@
+//! What does the management API answer, and whom?
+//!
+//! | path | does |
+//! |---|---|
+//! | `GET /api/v1/upstreams`, `/api/v1/upstreams/{id}` | tells how they are |
+//! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in |
+//! | `GET /api/v1/reload` | tells how the last reload went |
+//! | `POST /api/v1/reload` | reads the config again |
+
+use std::net::IpAddr;
+
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+use paddler_core::observe::UpstreamStatus;
+use paddler_core::upstream::UpstreamId;
+use serde_json::{Value, json};
+
+use crate::control::Control;
+
+pub(crate) const PREFIX: &str = "/api/";
+
+type Answer = (StatusCode, Value);
+
+/// Answers a request to a path under [`PREFIX`]. `local`: the listener is reached from this machine alone.
+pub(crate) async fn answer(control: &Control, request: &Parts, local: bool) -> Answer {
+    if let Err(refused) = allowed(control, request, local) {
+        return refused;
+    }
+    let path = request.uri.path().strip_prefix("/api/v1/").unwrap_or_default();
+    let segments: Vec<&str> = path.split('/').collect();
+    let reads = request.method == Method::GET || request.method == Method::HEAD;
+    match (segments.as_slice(), reads, request.method == Method::POST) {
+        (["upstreams"], true, _) => (StatusCode::OK, json!({"upstreams": all(control)})),
+        (["upstreams", id], true, _) => match known(control, id) {
+            Ok(upstream) => (StatusCode::OK, json!(upstream)),
+            Err(unknown) => unknown,
+        },
+        (["upstreams", id, "drain"], _, true) => drain(control, id, true).await,
+        (["upstreams", id, "undrain"], _, true) => drain(control, id, false).await,
+        (["reload"], true, _) => {
+            let last = control.last_reload().map(|report| report.json(control.now()));
+            (StatusCode::OK, json!({"last": last}))
+        }
+        (["reload"], _, true) => reload(control).await,
+        (["upstreams" | "reload"] | ["upstreams", _] | ["upstreams", _, "drain" | "undrain"], ..) => {
+            error(StatusCode::METHOD_NOT_ALLOWED, "GET tells, and POST changes")
+        }
+        _ => error(
+            StatusCode::NOT_FOUND,
+            "here are /api/v1/upstreams, /api/v1/upstreams/ID/drain and undrain, and /api/v1/reload",
+        ),
+    }
+}
+
+fn error(status: StatusCode, message: &str) -> Answer {
+    (status, json!({"error": message}))
+}
+
+/// With keys, who has one. Without, whoever is on this machine, but for web pages: a browser would send what any page asks for.
+fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer> {
+    let reads = request.method == Method::GET || request.method == Method::HEAD;
+    match control.management_keys() {
+        Some(keys) => match bearer(&request.headers) {
+            Some(key) if keys.has(key) => Ok(()),
+            Some(_) => Err(error(StatusCode::UNAUTHORIZED, "the key is not known here")),
+            None => Err(error(
+                StatusCode::UNAUTHORIZED,
+                "a key is needed: send it as Authorization: Bearer KEY",
+            )),
+        },
+        None if local && is_of_web_page(&request.headers) => {
+            let message = "without management_key_file, web pages may not ask: ask by localhost or 127.0.0.1, without Origin";
+            Err(error(StatusCode::FORBIDDEN, message))
+        }
+        None if local || reads => Ok(()),
+        None => {
+            let message = "other machines reach this listener: set management_key_file, and send a key of it";
+            Err(error(StatusCode::FORBIDDEN, message))
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
+}
+
+/// A browser says for which page it asks. It also asks under a name that leads here only since a moment ago, if the page has
+/// that name: so only names count that cannot be made to lead here.
+fn is_of_web_page(headers: &HeaderMap) -> bool {
+    let by_page = headers.contains_key(ORIGIN)
+        || headers
+            .get("sec-fetch-site")
+            .is_some_and(|site| site.as_bytes() != b"none" && site.as_bytes() != b"same-origin");
+    let host = headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let is_here =
+        bare.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    by_page || !is_here
+}
+
+fn all(control: &Control) -> Vec<UpstreamStatus> {
+    let mut all = UpstreamStatus::all(&control.router.published().load(), control.now());
+    all.sort_by(|one, other| one.id.cmp(&other.id));
+    all
+}
+
+fn known(control: &Control, id: &str) -> Result<UpstreamStatus, Answer> {
+    let id = decoded(id);
+    let known = UpstreamStatus::find(&control.router.published().load(), &id, control.now());
+    known.ok_or_else(|| {
+        let ids: Vec<_> = all(control).into_iter().map(|upstream| upstream.id).collect();
+        let message = format!("there is no upstream {id:?}");
+        (StatusCode::NOT_FOUND, json!({"error": message, "known": ids}))
+    })
+}
+
+async fn drain(control: &Control, id: &str, draining: bool) -> Answer {
+    if let Err(unknown) = known(control, id) {
+        return unknown;
+    }
+    let Ok(name) = UpstreamId::new(decoded(id)) else {
+        return error(StatusCode::NOT_FOUND, "no upstream has such an id");
+    };
+    match control.statuses.set_draining(name.clone(), draining).await {
+        Ok(true) => tracing::info!(upstream = %name, draining, "told by the management API"),
+        // It has left meanwhile, and the answer below says so.
+        Ok(false) => {}
+        Err(ended) => return error(StatusCode::SERVICE_UNAVAILABLE, &ended.to_string()),
+    }
+    match known(control, id) {
+        Ok(upstream) => (StatusCode::OK, json!(upstream)),
+        Err(unknown) => unknown,
+    }
+}
+
+async fn reload(control: &Control) -> Answer {
+    match control.reload().await {
+        Some(report) if report.is_sound() => (StatusCode::OK, report.json(control.now())),
+        Some(report) => (StatusCode::UNPROCESSABLE_ENTITY, report.json(control.now())),
+        None => error(
+            StatusCode::CONFLICT,
+            "there is no config here that could be read again",
+        ),
+    }
+}
+
+/// What stands for a segment of a path. What is no escape stands for itself.
+fn decoded(segment: &str) -> String {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let escaped = (*byte == b'%').then(|| after.get(..2)).flatten();
+        let escaped = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_were_written() {
+        assert_eq!(decoded("10.0.0.3:8080"), "10.0.0.3:8080");
+        assert_eq!(decoded("10.0.0.3%3A8080"), "10.0.0.3:8080");
+        assert_eq!(decoded("a%2fb%25%zz%4"), "a/b%%zz%4");
+        assert_eq!(decoded("%e2%82%ac+%ff"), "€+\u{fffd}");
+    }
+
+    #[test]
+    fn a_web_page_is_known_by_what_its_browser_says() {
+        let of = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            is_of_web_page(&headers)
+        };
+        for host in [
+            "127.0.0.1:8081",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:8081",
+            "127.9.9.9",
+        ] {
+            assert!(!of(&[("host", host)]), "{host}");
+            assert!(of(&[("host", host), ("origin", "http://127.0.0.1:8081")]));
+            assert!(of(&[("host", host), ("origin", "null")]));
+            assert!(of(&[("host", host), ("sec-fetch-site", "cross-site")]));
+        }
+        for host in [
+            "rebound.example.com:8081",
+            "10.0.0.1",
+            "localhost.example.com",
+            "",
+            "127.0.0.1.nip.io:80",
+        ] {
+            assert!(of(&[("host", host)]), "{host}");
+        }
+        assert!(of(&[]));
+    }
+}

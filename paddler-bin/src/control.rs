@@ -1,0 +1,76 @@
+//! What is there to be looked at and changed while it serves?
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use paddler_core::forward::{Keys, Router};
+use paddler_core::status::StatusLoop;
+use paddler_core::{Clock, Moment};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::reload::{Report, Request};
+
+/// What the management API and reloads share.
+pub(crate) struct Control {
+    pub(crate) router: Router,
+    pub(crate) statuses: StatusLoop,
+    clock: Clock,
+    /// The keys that the API wants, if it wants any.
+    keys: Mutex<Option<Arc<Keys>>>,
+    last: Mutex<Option<Report>>,
+    reloads: mpsc::Sender<Request>,
+}
+
+fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Control {
+    /// `reloads`: to the one who reloads, if somebody does.
+    pub(crate) fn new(
+        router: Router,
+        statuses: StatusLoop,
+        clock: Clock,
+        keys: Option<Keys>,
+        reloads: mpsc::Sender<Request>,
+    ) -> Self {
+        Self {
+            router,
+            statuses,
+            clock,
+            keys: Mutex::new(keys.map(Arc::new)),
+            last: Mutex::default(),
+            reloads,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn management_keys(&self) -> Option<Arc<Keys>> {
+        lock(&self.keys).clone()
+    }
+
+    pub(crate) fn set_management_keys(&self, keys: Option<Keys>) {
+        *lock(&self.keys) = keys.map(Arc::new);
+    }
+
+    /// How the last reload went, if there was one.
+    pub(crate) fn last_reload(&self) -> Option<Report> {
+        lock(&self.last).clone()
+    }
+
+    pub(crate) fn reloaded(&self, report: Report) {
+        self.router
+            .metrics()
+            .config_read_again(report.is_sound(), self.now());
+        *lock(&self.last) = Some(report);
+    }
+
+    /// Reads the config again. `None`: nobody does that here.
+    pub(crate) async fn reload(&self) -> Option<Report> {
+        let (tell, told) = oneshot::channel();
+        self.reloads.send(tell).await.ok()?;
+        told.await.ok()
+    }
+}

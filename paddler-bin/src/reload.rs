@@ -1,0 +1,293 @@
+//! How does a changed config come into force, with no request failing?
+//!
+//! It is read and checked as a whole before anything is changed; a fault is told, and what was in force stays. One task does
+//! it, so two reloads never meet. Requests that are here go on with what they came under; upstreams that stay keep their
+//! connections and what is known of them.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddler_core::Moment;
+use paddler_core::config::{Config, Mode};
+use paddler_core::status::{Members, Snapshot};
+use paddler_core::upstream::http::UpstreamKey;
+use paddler_core::upstream::{UpstreamId, UpstreamSpec};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use crate::Failure;
+use crate::args::Serve;
+use crate::control::Control;
+use crate::files::{self, Contents, Watched};
+use crate::settings::{self, Faulty, Loaded};
+use crate::stop::Hangups;
+
+/// How often files are looked at. A change is in force after two to three looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Where the config comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    pub(crate) mode: Mode,
+    pub(crate) args: Arc<Serve>,
+}
+
+impl Origin {
+    pub(crate) async fn load(&self) -> Result<Loaded, Faulty> {
+        let Self { mode, args } = self.clone();
+        let broken = |error: tokio::task::JoinError| Faulty {
+            why: error.to_string().into(),
+            files: Vec::new(),
+        };
+        let loaded = spawn_blocking(move || settings::load(mode, &args)).await;
+        loaded.map_err(broken).and_then(|loaded| loaded)
+    }
+
+    /// The files that are watched: the config's own, and those that it names.
+    fn files(&self, named: impl IntoIterator<Item = PathBuf>) -> HashSet<PathBuf> {
+        self.args.config.iter().cloned().chain(named).collect()
+    }
+}
+
+/// How the last reload went.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    /// What is wrong, each fault in a line of its own. Empty: nothing.
+    pub(crate) faults: Vec<String>,
+    /// Settings that have changed, and wait for a restart.
+    pub(crate) needs_restart: Vec<&'static str>,
+    at: Moment,
+}
+
+impl Report {
+    pub(crate) fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    pub(crate) fn json(&self, now: Moment) -> Value {
+        json!({
+            "result": if self.is_sound() { "success" } else { "failure" },
+            "faults": self.faults,
+            "needs_restart": self.needs_restart,
+            "age_seconds": now.since(self.at).as_secs_f64(),
+        })
+    }
+}
+
+/// Somebody who asks for a reload, and waits for how it went.
+pub(crate) type Request = oneshot::Sender<Report>;
+
+/// Puts changed configs into force.
+pub(crate) struct Reloads {
+    control: Arc<Control>,
+    origin: Origin,
+    members: Members,
+    watched: Watched,
+    in_force: InForce,
+}
+
+/// What is needed of the config in force to see what another one changes.
+struct InForce {
+    specs: Vec<UpstreamSpec>,
+    poll: paddler_core::config::Poll,
+    fixed: Vec<(&'static str, String)>,
+    files: Vec<PathBuf>,
+}
+
+impl InForce {
+    fn new(config: &Config, specs: Vec<UpstreamSpec>) -> Self {
+        Self {
+            specs,
+            poll: config.poll,
+            fixed: fixed(config),
+            files: settings::files(config),
+        }
+    }
+}
+
+/// What is looked at once, when it starts.
+fn fixed(config: &Config) -> Vec<(&'static str, String)> {
+    let (limits, timeouts) = (&config.limits, &config.timeouts);
+    vec![
+        ("listen", config.listen.to_string()),
+        ("management", format!("{:?}", config.management)),
+        ("limits.connections", limits.connections.to_string()),
+        ("limits.headers", limits.headers.to_string()),
+        ("limits.header_timeout", format!("{:?}", limits.header_timeout)),
+        ("timeouts.connect", format!("{:?}", timeouts.connect)),
+        ("timeouts.client_idle", format!("{:?}", timeouts.client_idle)),
+        ("queue", format!("{:?}", config.queue)),
+        ("shutdown", format!("{:?}", config.shutdown)),
+    ]
+}
+
+fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {
+    specs.iter().map(|spec| (&spec.id, spec)).collect()
+}
+
+impl Reloads {
+    /// `config` and `specs` are in force, as they came from `origin`.
+    pub(crate) fn new(
+        control: Arc<Control>,
+        origin: Origin,
+        members: Members,
+        config: &Config,
+        specs: Vec<UpstreamSpec>,
+    ) -> Self {
+        let in_force = InForce::new(config, specs);
+        let watched = Watched::new(files::look(origin.files(in_force.files.iter().cloned())));
+        Self {
+            control,
+            origin,
+            members,
+            watched,
+            in_force,
+        }
+    }
+
+    /// Reloads on a signal, on request, and when a file has changed, for ever.
+    pub(crate) async fn run(mut self, mut hangups: Hangups, mut requests: mpsc::Receiver<Request>) {
+        loop {
+            let mut waits: Vec<Request> = Vec::new();
+            tokio::select! {
+                () = hangups.next() => tracing::info!("SIGHUP: reading the config again"),
+                Some(request) = requests.recv() => waits.push(request),
+                () = sleep(LOOK) => {
+                    if !self.has_changed().await {
+                        continue;
+                    }
+                    tracing::info!("a file has changed: reading the config again");
+                }
+            }
+            while let Ok(request) = requests.try_recv() {
+                waits.push(request);
+            }
+            let report = self.reload().await;
+            for request in waits {
+                // Whoever asked may not want to know any more.
+                request.send(report.clone()).ok();
+            }
+        }
+    }
+
+    async fn look(&self) -> Contents {
+        let files = self.watched.files();
+        let look = spawn_blocking(move || files::look(files));
+        look.await.unwrap_or_default()
+    }
+
+    async fn has_changed(&mut self) -> bool {
+        let now = self.look().await;
+        self.watched.is_due(now)
+    }
+
+    async fn reload(&mut self) -> Report {
+        // Looked at before they are read: what changes meanwhile is a change.
+        let before = self.look().await;
+        let applied = match self.origin.load().await {
+            Ok(loaded) => self.apply(loaded).await.map_err(|why| Faulty {
+                why,
+                files: Vec::new(),
+            }),
+            Err(faulty) => Err(faulty),
+        };
+        let (mut report, mut named) = (Report::default(), self.in_force.files.clone());
+        match applied {
+            Ok(needs_restart) => report.needs_restart = needs_restart,
+            Err(Faulty { why, files }) => {
+                report.faults = why.to_string().lines().map(str::to_owned).collect();
+                named.extend(files);
+            }
+        }
+        self.watched.acted_on(&before, self.origin.files(named));
+        report.at = self.control.now();
+        self.say(&report);
+        self.control.reloaded(report.clone());
+        report
+    }
+
+    fn say(&self, report: &Report) {
+        for fault in &report.faults {
+            tracing::error!("{fault}");
+        }
+        if !report.is_sound() {
+            tracing::error!("the config has a fault: the one before it stays in force");
+            return;
+        }
+        for setting in &report.needs_restart {
+            tracing::warn!(
+                setting,
+                "has changed, and waits for a restart; all else is in force"
+            );
+        }
+        tracing::info!(upstreams = self.in_force.specs.len(), "the config is in force");
+    }
+
+    /// Puts it into force. Says what cannot be, without a restart.
+    async fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
+        let Loaded { config, secrets } = loaded;
+        let mut specs = secrets.specs;
+        let before = by_id(&self.in_force.specs);
+        for spec in &mut specs {
+            if let Some(before) = before.get(&spec.id) {
+                // A key that was only read again is no new one.
+                spec.extensions.keep::<UpstreamKey>(&before.extensions);
+            }
+        }
+        let now = InForce::new(&config, specs);
+        let poll = config.poll_options();
+        let patience = poll.timeout + config.timeouts.connect;
+        let options = settings::router_options(&config, secrets.keys);
+        self.control.set_management_keys(secrets.management);
+        self.control.statuses.set_tree(config.tree).await?;
+        if now.poll != self.in_force.poll {
+            self.control.statuses.set_poll(Some(poll)).await?;
+        }
+        self.control.router.reconfigure(options);
+        self.hand_over(&now.specs, patience).await;
+        let changed = now.fixed.iter().zip(&self.in_force.fixed);
+        let needs_restart = changed
+            .filter(|(now, before)| now != before)
+            .map(|(now, _)| now.0)
+            .collect();
+        let fixed = std::mem::take(&mut self.in_force.fixed);
+        self.in_force = InForce { fixed, ..now };
+        Ok(needs_restart)
+    }
+
+    /// Puts other upstreams in the place of those before. Who leaves stays until the new ones have been asked how they are, so
+    /// that there is always somebody who is known to serve.
+    async fn hand_over(&self, after: &[UpstreamSpec], patience: Duration) {
+        let (before, listed) = (by_id(&self.in_force.specs), by_id(after));
+        let addresses: HashSet<_> = after.iter().map(|spec| &spec.url).collect();
+        // One address under two ids would get twice its share.
+        let leaves = |spec: &&UpstreamSpec| !listed.contains_key(&spec.id) && !addresses.contains(&spec.url);
+        let leaving: Vec<_> = self.in_force.specs.iter().filter(leaves).cloned().collect();
+        let new: Vec<_> = after
+            .iter()
+            .filter(|spec| !before.contains_key(&spec.id))
+            .collect();
+        if !leaving.is_empty() && !new.is_empty() {
+            self.members.set(after.iter().cloned().chain(leaving));
+            let heard = |snapshot: &Snapshot| {
+                let entry = |spec: &&UpstreamSpec| snapshot.find(spec.id.as_str());
+                new.iter().all(|spec| {
+                    entry(spec).is_some_and(|entry| entry.report().is_some() || entry.failures() > 0)
+                })
+            };
+            let all_heard = async {
+                while !heard(&self.control.router.published().load()) {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            if timeout(patience, all_heard).await.is_err() {
+                tracing::warn!("not every new upstream has said how it is");
+            }
+        }
+        self.members.set(after.iter().cloned());
+    }
+}

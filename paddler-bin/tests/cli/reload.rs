@@ -1,0 +1,320 @@
+//! Does a changed config come into force with no request failing, and a bad one not at all?
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use paddler_engine::{Engine, EngineConfig};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::path;
+use crate::support::client::{Answer, Client, ask, chat, eventually, get, post, series, streamed};
+use crate::support::program::{Gateway, Program, address_in};
+
+async fn engine(model: &str) -> Engine {
+    Engine::start(EngineConfig::llamacpp(model).instant())
+        .await
+        .unwrap()
+}
+
+/// A gateway by this config file, which may be written anew.
+fn start(file: &str) -> Gateway {
+    let args = [
+        "gateway",
+        "--listen=127.0.0.1:0",
+        "--management=127.0.0.1:0",
+        "--config",
+        file,
+    ];
+    let program = Program::start(&args, &[]);
+    let address = address_in(&program.logs(|line| line.contains("requests come in")));
+    let management = address_in(&program.logs(|line| line.contains("health and metrics are told")));
+    Gateway {
+        program,
+        address,
+        management,
+    }
+}
+
+fn upstreams(list: &[(&str, &Engine)]) -> String {
+    let one = |(id, engine): &(&str, &Engine)| format!("  - {{id: {id}, url: '{}'}}\n", engine.url());
+    format!("upstreams:\n{}", list.iter().map(one).collect::<String>())
+}
+
+async fn ids(gateway: &Gateway) -> Vec<String> {
+    let all = ask(gateway.management, get("/api/v1/upstreams")).await.json();
+    let id = |upstream: &serde_json::Value| upstream["id"].as_str().unwrap().to_owned();
+    all["upstreams"].as_array().unwrap().iter().map(id).collect()
+}
+
+/// How often the config was read again, with this result.
+async fn reloads(gateway: &Gateway, result: &str) -> f64 {
+    let page = ask(gateway.management, get("/metrics")).await;
+    series(
+        page.text(),
+        &format!("paddler_config_reloads_total{{result=\"{result}\"}}"),
+    )
+    .unwrap_or(0.0)
+}
+
+async fn ready(gateway: &Gateway) {
+    eventually("it is ready", async || {
+        ask(gateway.management, get("/readyz")).await.status == 200
+    })
+    .await;
+}
+
+/// Asks the gateway without a pause, from several sides, until told to stop. Says how many answers came.
+fn load(gateway: &Gateway, done: Arc<AtomicBool>, good: Arc<AtomicUsize>) -> JoinSet<Vec<Answer>> {
+    let mut clients = JoinSet::new();
+    for number in 0..8 {
+        let (address, done, good) = (gateway.address, done.clone(), good.clone());
+        clients.spawn(async move {
+            let mut client = Client::to(address);
+            let mut bad = Vec::new();
+            while !done.load(SeqCst) {
+                let body = if number % 2 == 0 {
+                    chat("m", 3)
+                } else {
+                    streamed(chat("m", 3))
+                };
+                let answer = client.ask(post("/v1/chat/completions", &body)).await;
+                if answer.is_good() {
+                    good.fetch_add(1, SeqCst);
+                } else {
+                    bad.push(answer);
+                }
+            }
+            bad
+        });
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_load_upstreams_trees_and_keys_are_swapped_and_no_request_fails() {
+    let engines = [
+        engine("m").await,
+        engine("m").await,
+        engine("m").await,
+        engine("m").await,
+    ];
+    let [a, b, c, d] = &engines;
+    let trees = [
+        "tree: gateway\n",
+        "tree: balancer\n",
+        "tree: [require: model, require: slot, pick: random]\n",
+    ];
+    let lists = [
+        upstreams(&[("a", a), ("b", b)]),
+        // All at once are others.
+        upstreams(&[("c", c), ("d", d)]),
+        upstreams(&[("a", a)]),
+        // One id, another address.
+        upstreams(&[("a", b), ("d", d)]),
+    ];
+    let config = |round: usize| {
+        format!(
+            "{}{}queue: {{max_requests: 1000}}\n",
+            lists[round % 4],
+            trees[round % 3]
+        )
+    };
+    let file = path("reload-load.yaml", &config(0));
+    let gateway = start(&file);
+    ready(&gateway).await;
+    let (done, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let clients = load(&gateway, done.clone(), good.clone());
+    for round in 1..=24usize {
+        let before = good.load(SeqCst);
+        fs::write(&file, config(round)).unwrap();
+        gateway.program.signal("HUP");
+        eventually("it was read again", async || {
+            reloads(&gateway, "success").await >= round as f64
+        })
+        .await;
+        eventually("requests go on", async || good.load(SeqCst) > before + 20).await;
+    }
+    done.store(true, SeqCst);
+    let bad: Vec<_> = clients.join_all().await.into_iter().flatten().collect();
+    assert!(
+        bad.is_empty(),
+        "{} of {}: {:?}",
+        bad.len(),
+        good.load(SeqCst),
+        bad[0]
+    );
+    for engine in &engines {
+        assert!(engine.stats().completed > 0, "each had its turn");
+    }
+    assert_eq!(reloads(&gateway, "failure").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_file_changes_nothing_and_each_fault_is_told() {
+    let engine = engine("m").await;
+    let file = path("reload-bad.yaml", &upstreams(&[("a", &engine)]));
+    let gateway = start(&file);
+    ready(&gateway).await;
+    fs::write(&file, "upstreams: [{url: 'ftp://a'}]\nqueue: {max_wait: 10}\n").unwrap();
+    gateway.program.signal("HUP");
+    for place in [
+        ":1:19: upstreams[0].url: ",
+        ":2:19: queue.max_wait: 10 needs a unit",
+    ] {
+        let line = gateway.program.logs(|line| line.contains(place));
+        assert!(line.contains("ERROR") && line.contains(&file), "{line}");
+    }
+    eventually("it is counted", async || {
+        reloads(&gateway, "failure").await >= 1.0
+    })
+    .await;
+    let page = ask(gateway.management, get("/metrics")).await;
+    assert_eq!(series(page.text(), "paddler_config_stale"), Some(1.0));
+    let last = ask(gateway.management, get("/api/v1/reload")).await.json();
+    assert_eq!(last["last"]["result"], "failure");
+    let faults = last["last"]["faults"].as_array().unwrap();
+    assert!(
+        faults.len() == 2 && faults[1].as_str().unwrap().contains(":2:19: queue.max_wait"),
+        "{last}"
+    );
+    assert_eq!(ids(&gateway).await, ["a"]);
+    assert!(
+        ask(gateway.address, post("/v1/chat/completions", &chat("m", 3)))
+            .await
+            .is_good()
+    );
+
+    // The same by the API; and a good one mends it.
+    let again = ask(gateway.management, post("/api/v1/reload", &json!({}))).await;
+    assert_eq!(
+        (again.status, again.json()["result"].as_str()),
+        (422, Some("failure"))
+    );
+    fs::write(&file, upstreams(&[("b", &engine)])).unwrap();
+    let again = ask(gateway.management, post("/api/v1/reload", &json!({}))).await;
+    assert_eq!(
+        (again.status, again.json()["faults"].clone()),
+        (200, json!([])),
+        "{again:?}"
+    );
+    assert_eq!(again.json()["needs_restart"], json!([]));
+    eventually("b for a", async || ids(&gateway).await == ["b"]).await;
+    let page = ask(gateway.management, get("/metrics")).await;
+    assert_eq!(series(page.text(), "paddler_config_stale"), Some(0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_file_comes_into_force_by_itself() {
+    let (a, b) = (engine("m").await, engine("m").await);
+    // As Kubernetes mounts it: the file is a link into a folder that is a link, and that link is turned.
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reload-mounted");
+    fs::remove_dir_all(&folder).ok();
+    for (name, list) in [("one", upstreams(&[("a", &a)])), ("two", upstreams(&[("b", &b)]))] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+        fs::write(
+            folder.join(name).join("paddler.yaml"),
+            format!("{list}api_key_file: keys\n"),
+        )
+        .unwrap();
+        fs::write(folder.join(name).join("keys"), format!("sk-{name}\n")).unwrap();
+    }
+    let link = |to: &str| {
+        std::os::unix::fs::symlink(to, folder.join("..new")).unwrap();
+        fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
+    };
+    link("one");
+    for file in ["paddler.yaml", "keys"] {
+        std::os::unix::fs::symlink(format!("..data/{file}"), folder.join(file)).unwrap();
+    }
+    let gateway = start(folder.join("paddler.yaml").to_str().unwrap());
+    ready(&gateway).await;
+    let status = async |key: &str| {
+        let mut asked = post("/v1/chat/completions", &chat("m", 3));
+        asked
+            .headers_mut()
+            .insert("authorization", format!("Bearer {key}").parse().unwrap());
+        ask(gateway.address, asked).await.status
+    };
+    assert_eq!((status("sk-one").await, status("sk-two").await), (200, 401));
+    link("two");
+    eventually("b for a", async || ids(&gateway).await == ["b"]).await;
+    assert_eq!((status("sk-one").await, status("sk-two").await), (401, 200));
+
+    // A file that it names, alone.
+    fs::write(folder.join("two/keys"), "sk-three\n").unwrap();
+    eventually("the key is new", async || status("sk-three").await == 200).await;
+    assert_eq!(status("sk-two").await, 401);
+    assert_eq!(reloads(&gateway, "failure").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waits_is_served_through_a_reload() {
+    let slow = EngineConfig::llamacpp("m")
+        .slots(1)
+        .prefill_tokens_per_second(f64::INFINITY);
+    let slow = Engine::start(slow.decode_tokens_per_second(20.0)).await.unwrap();
+    let file = path(
+        "reload-waiting.yaml",
+        &format!("{}queue: {{max_wait: 2m}}\n", upstreams(&[("a", &slow)])),
+    );
+    let gateway = start(&file);
+    ready(&gateway).await;
+    let address = gateway.address;
+    let one =
+        tokio::spawn(
+            async move { ask(address, post("/v1/chat/completions", &streamed(chat("m", 40)))).await },
+        );
+    eventually("it is there", async || slow.stats().running == 1).await;
+    let two = tokio::spawn(async move { ask(address, post("/v1/chat/completions", &chat("m", 1))).await });
+    let waiting = async || {
+        let page = ask(gateway.management, get("/metrics")).await;
+        series(page.text(), "paddler_waiting_requests")
+    };
+    eventually("one waits", async || waiting().await == Some(1.0)).await;
+    // The upstream that works leaves; what it works on comes to its end, and the one who waits goes elsewhere.
+    let quick = engine("m").await;
+    fs::write(
+        &file,
+        format!("{}queue: {{max_wait: 2m}}\n", upstreams(&[("b", &quick)])),
+    )
+    .unwrap();
+    gateway.program.signal("HUP");
+    let two = two.await.unwrap();
+    assert!(two.is_good(), "{two:?}");
+    let one = one.await.unwrap();
+    assert!(one.is_good(), "{one:?}");
+    assert_eq!((quick.stats().completed, slow.stats().completed), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_restart_is_said_and_all_else_is_applied() {
+    let engine = engine("m").await;
+    let file = path("reload-restart.yaml", &upstreams(&[("a", &engine)]));
+    let gateway = start(&file);
+    ready(&gateway).await;
+    fs::write(
+        &file,
+        format!("{}limits: {{connections: 100}}\n", upstreams(&[("b", &engine)])),
+    )
+    .unwrap();
+    let again = ask(gateway.management, post("/api/v1/reload", &json!({}))).await;
+    assert_eq!(
+        again.json()["needs_restart"],
+        json!(["limits.connections"]),
+        "{again:?}"
+    );
+    gateway
+        .program
+        .logs(|line| line.contains("waits for a restart") && line.contains("limits.connections"));
+    eventually("b for a", async || ids(&gateway).await == ["b"]).await;
+    // Flags are laid over it as at the start.
+    fs::write(
+        &file,
+        format!("{}listen: 127.0.0.1:1\n", upstreams(&[("c", &engine)])),
+    )
+    .unwrap();
+    let again = ask(gateway.management, post("/api/v1/reload", &json!({}))).await;
+    assert_eq!(again.json()["needs_restart"], json!([]), "listen is a flag's");
+}

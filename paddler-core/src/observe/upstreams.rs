@@ -1,0 +1,114 @@
+//! How is each upstream, for a program or a person that asks?
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::Moment;
+use crate::status::{Entry, Health, Snapshot};
+use crate::upstream::UpstreamIndex;
+
+/// One upstream, as it can be told. What is not known is left out: a missing figure is never a zero.
+///
+/// ```
+/// use paddler_core::Moment;
+/// use paddler_core::observe::UpstreamStatus;
+/// use paddler_core::schedule::trees;
+/// use paddler_core::status::{StatusBoard, StatusEvent};
+/// use paddler_core::upstream::UpstreamSpec;
+///
+/// let mut board = StatusBoard::new(trees::gateway());
+/// board.apply(StatusEvent::Upsert(UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?), Moment::ZERO);
+/// let snapshot = board.publish(Moment::ZERO);
+/// board.set_draining("gpu-1", true);
+///
+/// let status = UpstreamStatus::find(&snapshot, "gpu-1", Moment::ZERO).unwrap();
+/// assert!(status.draining && status.able && status.report_age.is_none());
+/// # Ok::<(), paddler_core::upstream::InvalidId>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UpstreamStatus {
+    /// Its name.
+    pub id: String,
+    /// Where it listens.
+    pub url: String,
+    /// It gets nothing new.
+    pub draining: bool,
+    /// It is not known to be unable to serve.
+    pub able: bool,
+    /// Our own requests there that have not ended, those without weight included.
+    pub in_flight: u32,
+    /// Their weight, with what settles.
+    pub open_weight: u32,
+    /// The most weight that may be open there, whoever sent it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_weight: Option<u32>,
+    /// What it says of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Requests that it reports as running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<u32>,
+    /// Requests that it reports as waiting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u32>,
+    /// The share of its KV cache in use, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_cache_usage: Option<f64>,
+    /// The time since it was asked for its last report, in seconds where it is written.
+    #[serde(
+        rename = "report_age_seconds",
+        serialize_with = "seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub report_age: Option<Duration>,
+    /// Polls that have failed since then.
+    pub failed_polls: u32,
+    /// Why the last of them failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+}
+
+fn seconds<S: Serializer>(age: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(age.unwrap_or_default().as_secs_f64())
+}
+
+impl UpstreamStatus {
+    /// All upstreams of a snapshot, in the order of their places.
+    pub fn all(snapshot: &Snapshot, now: Moment) -> Vec<Self> {
+        snapshot
+            .iter()
+            .map(|(at, entry)| Self::of(snapshot, at, entry, now))
+            .collect()
+    }
+
+    /// The upstream with this id.
+    pub fn find(snapshot: &Snapshot, id: &str, now: Moment) -> Option<Self> {
+        let at = snapshot.index(id)?;
+        Some(Self::of(snapshot, at, snapshot.entry(at)?, now))
+    }
+
+    fn of(snapshot: &Snapshot, at: UpstreamIndex, entry: &Entry, now: Moment) -> Self {
+        let (spec, report) = (entry.spec(), entry.report());
+        let own = snapshot.ledger().own_load(at);
+        Self {
+            id: spec.id.to_string(),
+            url: spec.url.clone(),
+            draining: snapshot.ledger().is_barred(at.0),
+            able: snapshot.is_able(at.0),
+            in_flight: own.requests,
+            open_weight: own.weight,
+            limit_weight: entry.limit(),
+            health: report.and_then(|report| report.health),
+            running: report.and_then(|report| report.running.or(report.slots_busy)),
+            waiting: report.and_then(|report| report.waiting),
+            kv_cache_usage: report
+                .and_then(|report| report.kv_cache_usage)
+                .filter(|usage| usage.is_finite()),
+            report_age: report.map(|_| now.since(entry.reported_at())),
+            failed_polls: entry.failures(),
+            last_failure: entry.last_failure().map(ToString::to_string),
+        }
+    }
+}
