@@ -8,7 +8,7 @@ use std::sync::Arc;
 use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
 use paddler_core::forward::{Keys, RouterOptions};
 use paddler_core::upstream::UpstreamSpec;
-use paddler_core::upstream::http::UpstreamKey;
+use paddler_core::upstream::http::{UpstreamKey, check_tls};
 use serde_json::{Map, Value as Json};
 
 use crate::Failure;
@@ -49,8 +49,9 @@ pub(crate) fn not_itself(config: &Config) -> Result<(), Failure> {
             || (here.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified()))
     };
     let itself = config.upstreams.iter().find(|upstream| {
-        let authority = upstream.spec.url.trim_start_matches("http://");
-        let Some((host, port)) = authority.rsplit_once(':') else {
+        // As the config writes a URL: scheme, host and port.
+        let authority = upstream.spec.url.split_once("://");
+        let Some((host, port)) = authority.and_then(|(_, authority)| authority.rsplit_once(':')) else {
             return false;
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -201,6 +202,10 @@ pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
     for named in of_upstreams.chain(of_listeners).flatten() {
         *named = folder.join(&*named);
     }
+    let protocols = config.upstreams.iter_mut().map(|one| &mut one.spec.protocol);
+    for named in protocols.flat_map(|protocol| protocol.tls.files_mut()) {
+        *named = folder.join(&*named);
+    }
     Ok(config)
 }
 
@@ -310,6 +315,9 @@ pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
 
 fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
     let mut spec = upstream.spec.clone();
+    if spec.url.starts_with("https://") {
+        check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
+    }
     if let Some(file) = &upstream.api_key_file {
         let what = format!("the key for the upstream {}", spec.id);
         let invalid = || {

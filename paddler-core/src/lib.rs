@@ -30,6 +30,8 @@
 //! |---|---|---|
 //! | (none) | the decision core: no runtime, no HTTP | |
 //! | `proxy` | forwarding over HTTP/1.1, polling of engines, the router | yes |
+//! | `http2` | HTTP/2 with upstreams and clients | |
+//! | `tls` | TLS with upstreams and clients (rustls, ring) | |
 //! | `keys` | API keys of clients, held as hashes | |
 //! | `yaml` | config and trees written as YAML | |
 //!

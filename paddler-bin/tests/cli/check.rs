@@ -33,7 +33,7 @@ async fn a_sound_file_is_sound() {
 async fn every_fault_is_told_with_its_place() {
     let text = "listen: 80
 upstreams:
-  - url: https://a:1
+  - url: ftp://a:1
     engine: foo
   - urll: http://b
 queue: {max_wait: 10, max_requests: many}
@@ -46,7 +46,7 @@ polls: {}
     assert_eq!(ended.out, "");
     let expected = [
         (1, 9, "listen: 80 is a port"),
-        (3, 10, "upstreams[0].url: \"https://a:1\""),
+        (3, 10, "upstreams[0].url: \"ftp://a:1\""),
         (4, 13, "upstreams[0].engine: \"foo\""),
         (5, 5, "upstreams[1]: `url`"),
         (5, 5, "upstreams[1].urll: unknown key; did you mean \"url\"?"),

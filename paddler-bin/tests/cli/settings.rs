@@ -205,6 +205,16 @@ async fn a_file_that_is_missing_is_named_with_what_it_is_for() {
 }
 
 #[tokio::test]
+async fn files_for_tls_are_looked_for_beside_the_config_and_named_with_their_upstream() {
+    let beside = path("settings-no-ca.pem", "nothing of use\n");
+    let text = "upstreams: [{url: 'https://gpu-1.lan', tls: {ca: settings-no-ca.pem}}]\n";
+    let config = path("settings-tls.yaml", text);
+    let ended = fails(&["check", &config], &[], 1).await;
+    let begins = format!("the upstream gpu-1.lan:443: {beside} (the CA) holds no certificate");
+    assert!(ended.log.starts_with(&begins), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_file_of_keys_is_looked_for_beside_the_config_that_names_it() {
     let own = path("settings-own.txt", "sk-own\n");
     path("settings-clients.txt", "sk-1\n");

@@ -12,6 +12,9 @@
 //!     max_in_flight: 4
 //!     max_sequences: 256
 //!     api_key_file: /run/secrets/gpu-1
+//!     http2: auto                   # or never, always
+//!     host: rewrite                 # or keep
+//!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,

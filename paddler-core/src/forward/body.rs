@@ -53,6 +53,16 @@ impl Body {
         }
     }
 
+    /// The same bytes once more, where they are held; `None` for a stream.
+    #[cfg(feature = "http2")]
+    pub(crate) fn again(&self) -> Option<Self> {
+        match &self.0 {
+            Kind::Empty => Some(Self::empty()),
+            Kind::Chunks { chunks, .. } => Some(Self::chunks(chunks.iter().cloned())),
+            Kind::Stream(_) => None,
+        }
+    }
+
     /// Any other body.
     pub fn new<B>(body: B) -> Self
     where

@@ -4,8 +4,8 @@
 //! others pass in both directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -80,7 +80,8 @@ pub(super) fn announces_body(headers: &HeaderMap) -> bool {
 /// client's key is for this router, and goes no further.
 pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys: bool) {
     // The body is here already, and whole: nothing is left to expect, and its length is known.
-    for name in [EXPECT, CONTENT_LENGTH, HOST] {
+    // `Host` is for the transport to keep or to replace.
+    for name in [EXPECT, CONTENT_LENGTH] {
         headers.remove(name);
     }
     if let Some(bytes) = body {
@@ -141,7 +142,7 @@ mod tests {
         let sent = sent(&headers, Some(12), false);
         let mut names: Vec<_> = sent.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["authorization", "content-length", "x-end-to-end"]);
+        assert_eq!(names, ["authorization", "content-length", "host", "x-end-to-end"]);
         assert_eq!(sent.get_all("x-end-to-end").iter().count(), 2);
         assert_eq!(sent["content-length"], "12");
     }

@@ -6,11 +6,17 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// A host and a port, as they are compared: in small letters, the port written out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Address {
+    tls: bool,
     host: String,
     port: u16,
 }
 
 impl Address {
+    /// Whether TLS is spoken there.
+    pub(crate) fn tls(&self) -> bool {
+        self.tls
+    }
+
     /// `host:port`.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
@@ -19,7 +25,7 @@ impl Address {
     /// What stands in a `Host` header: the port only where it is not the usual one.
     #[cfg(feature = "proxy")]
     pub(crate) fn host_header(&self) -> String {
-        if self.port == 80 {
+        if self.port == usual_port(self.tls) {
             self.host.clone()
         } else {
             self.authority()
@@ -35,7 +41,8 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}:{}", self.host, self.port)
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}:{}", self.host, self.port)
     }
 }
 
@@ -54,12 +61,17 @@ impl fmt::Display for InvalidUrl {
 
 impl std::error::Error for InvalidUrl {}
 
-const FORM: &str = "write http://host:port";
+const FORM: &str = "write http://host:port or https://host:port";
+
+fn usual_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}
 
 /// The longest part of a URL that is repeated, in characters.
 const SHOWN: usize = 80;
 
-/// Reads `http://host` or `http://host:port`, with or without a slash at the end. The port is 80 unless it is written.
+/// Reads `http://host`, `https://host` or either with `:port`, with or without a slash at the end. The port is 80, or 443
+/// with https, unless it is written.
 pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     // What holds a password does not go into logs.
     let shown = if text.contains('@') {
@@ -74,16 +86,11 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
         })
     };
     let Some((scheme, rest)) = text.split_once("://") else {
-        return wrong("a url begins with http://", FORM);
+        return wrong("a url begins with http:// or https://", FORM);
     };
-    if scheme.eq_ignore_ascii_case("https") {
-        return wrong(
-            "https is not supported yet",
-            "use http, over a network that you trust, until it is",
-        );
-    }
-    if !scheme.eq_ignore_ascii_case("http") {
-        return wrong("only http is known", FORM);
+    let tls = scheme.eq_ignore_ascii_case("https");
+    if !tls && !scheme.eq_ignore_ascii_case("http") {
+        return wrong("only http and https are known", FORM);
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -99,7 +106,7 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
             "leave it out, also /v1",
         );
     }
-    let Some((host, port)) = split(authority) else {
+    let Some((host, port)) = split(authority, usual_port(tls)) else {
         return wrong("the port is not a number from 1 to 65535", FORM);
     };
     let host = host.to_ascii_lowercase();
@@ -109,15 +116,15 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     if !is_host(&host) {
         return wrong("the host is neither a name nor an address", FORM);
     }
-    Ok(Address { host, port })
+    Ok(Address { tls, host, port })
 }
 
 /// The host and the port; `None` where the port is no port.
-fn split(authority: &str) -> Option<(&str, u16)> {
+fn split(authority: &str, usual: u16) -> Option<(&str, u16)> {
     // Colons within brackets belong to an IPv6 address.
     let after_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let Some(colon) = authority[after_host..].find(':') else {
-        return Some((authority, 80));
+        return Some((authority, usual));
     };
     let (host, port) = authority.split_at(after_host + colon);
     let port = &port[1..];
@@ -126,7 +133,8 @@ fn split(authority: &str) -> Option<(&str, u16)> {
     port.filter(|port| *port != 0).map(|port| (host, port))
 }
 
-fn is_host(host: &str) -> bool {
+/// Whether it is a name or an address, IPv6 in brackets, in small letters or not.
+pub(crate) fn is_host(host: &str) -> bool {
     if let Some(inner) = host.strip_prefix('[') {
         return inner
             .strip_suffix(']')
@@ -155,6 +163,8 @@ mod tests {
             ("http://[::1]:8080", "http://[::1]:8080"),
             ("http://[FE80::1]", "http://[fe80::1]:80"),
             ("http://host.:1", "http://host.:1"),
+            ("https://Host", "https://host:443"),
+            ("HTTPS://host:8443/", "https://host:8443"),
         ] {
             assert_eq!(
                 parse(text).map(|address| address.to_string()),
@@ -164,11 +174,25 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "proxy")]
+    #[test]
+    fn a_usual_port_is_not_said_in_host() {
+        for (url, host) in [
+            ("http://a:80", "a"),
+            ("https://a:443", "a"),
+            ("http://a:443", "a:443"),
+            ("https://[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(parse(url).unwrap().host_header(), host, "{url}");
+        }
+    }
+
     #[test]
     fn anything_else_is_refused() {
         for (text, part) in [
             ("10.0.0.3:8080", "begins with http://"),
-            ("https://a", "not supported yet"),
+            ("https://a/v1", "path"),
+            ("https://", "no host"),
             ("ftp://a", "only http"),
             ("http://", "no host"),
             ("http://:80", "no host"),

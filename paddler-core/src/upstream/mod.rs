@@ -11,6 +11,7 @@ mod extensions;
 pub mod http;
 mod lease;
 mod ledger;
+mod protocol;
 mod reserve;
 mod settling;
 mod spec;
@@ -28,6 +29,7 @@ pub use extensions::Extensions;
 pub use lease::{Lease, Stage};
 pub(crate) use ledger::Take;
 pub use ledger::{Ledger, OwnLoad, SampleToken};
+pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub(crate) use reserve::Reserve;
 pub use spec::{Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec};
 

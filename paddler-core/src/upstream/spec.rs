@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Extensions;
+use super::{Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -188,6 +188,9 @@ pub struct UpstreamSpec {
     pub id: UpstreamId,
     /// Where it listens, such as `http://10.0.0.3:8080`. The transport reads it; the decision does not.
     pub url: String,
+    /// What is spoken there.
+    #[serde(default)]
+    pub protocol: Protocol,
     /// What kind of server it is.
     #[serde(default)]
     pub engine: Engine,
@@ -214,6 +217,7 @@ impl UpstreamSpec {
         Ok(Self {
             id: UpstreamId::new(id)?,
             url: url.into(),
+            protocol: Protocol::default(),
             engine: Engine::Auto,
             labels: BTreeMap::new(),
             models: None,
@@ -227,16 +231,18 @@ impl UpstreamSpec {
         let Self {
             id,
             url,
+            protocol,
             engine,
             labels,
             models,
             limits,
             extensions,
         } = self;
-        (id, url, engine, labels, models, limits)
+        (id, url, protocol, engine, labels, models, limits)
             == (
                 &other.id,
                 &other.url,
+                &other.protocol,
                 &other.engine,
                 &other.labels,
                 &other.models,

@@ -13,7 +13,7 @@ use crate::forward::{Body, BoxError};
 /// Somewhere a request can be sent: an engine, another balancer, a third-party API.
 ///
 /// Who it is, which models it serves and how much it may be given is data, in [`UpstreamSpec`]. The request's URI has
-/// path and query only.
+/// path and query only; its `Host` is the client's, to be kept or replaced, and the router's own questions have none.
 #[async_trait]
 pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Sends the request; answers when the head of the response is here. Dropping the future, or the response's body

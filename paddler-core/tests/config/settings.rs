@@ -7,7 +7,7 @@ use paddler_core::config::{
     AdminPaths, Config, Fault, Limits, Mode, Place, Poll, Queue, Registry, Shutdown, Timeouts, Value,
 };
 use paddler_core::schedule::{Tree, trees};
-use paddler_core::upstream::{Engine, ModelEntry, Models};
+use paddler_core::upstream::{Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls};
 
 fn read(text: &str) -> Config {
     Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap()
@@ -70,7 +70,7 @@ fn every_setting_is_read() {
 #[test]
 fn every_part_of_an_upstream_is_read() {
     let config = read(include_str!("../corpus/config/valid/everything.yaml"));
-    let [first, second] = config.upstreams.as_slice() else {
+    let [first, second, third] = config.upstreams.as_slice() else {
         panic!("{:?}", config.upstreams);
     };
     assert_eq!(first.spec.id.as_str(), "gpu-1");
@@ -96,6 +96,22 @@ fn every_part_of_an_upstream_is_read() {
     );
     assert_eq!(second.spec.limits.max_sequences, Some(256));
     assert_eq!(second.api_key_file, Some(PathBuf::from("/run/secrets/gpu-2")));
+    assert_eq!(second.spec.protocol, Protocol::default());
+
+    assert_eq!(third.spec.url, "https://gpu-3.lan:443");
+    let file = |name: &str| Some(PathBuf::from(name));
+    let tls = Tls {
+        ca: file("ca.pem"),
+        certificate: file("own.pem"),
+        key: file("own.key"),
+        server_name: Some("gpu-3".into()),
+    };
+    let protocol = Protocol {
+        http2: Http2::Always,
+        host: HostHeader::Keep,
+        tls,
+    };
+    assert_eq!(third.spec.protocol, protocol);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Tcp};
-use paddler_core::upstream::{CallError, Extensions, Sent};
+use paddler_core::upstream::{CallError, Extensions, Sent, UpstreamSpec};
 
 use super::net::{HANG, Named, Net, eventually, get, soon};
 
@@ -14,13 +14,8 @@ fn upstream(net: &Arc<Net>, set: impl FnOnce(&mut HttpOptions)) -> HttpUpstream 
     let mut options = HttpOptions::default();
     options.idle_timeout = HANG;
     set(&mut options);
-    HttpUpstream::over(
-        net.clone(),
-        "http://engine.test:80",
-        &Extensions::default(),
-        options,
-    )
-    .unwrap()
+    let spec = UpstreamSpec::new("engine", "http://engine.test:80").unwrap();
+    HttpUpstream::over(net.clone(), &spec, options).unwrap()
 }
 
 /// An address at which nobody is.

@@ -6,4 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod addresses;
+#[cfg(feature = "http2")]
+mod frames;
+#[cfg(feature = "http2")]
+mod http2;
 mod net;
+mod server;
+#[cfg(feature = "tls")]
+mod tls;
+mod wire;

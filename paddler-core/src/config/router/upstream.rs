@@ -8,8 +8,10 @@ use super::fill::file;
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
-use crate::upstream::address::{Address, parse};
-use crate::upstream::{Engine, ModelEntry, Models, UpstreamId, UpstreamSpec};
+use crate::upstream::address::{Address, is_host, parse};
+use crate::upstream::{
+    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec,
+};
 
 const ENGINES: [(&str, Engine); 4] = [
     ("auto", Engine::Auto),
@@ -17,6 +19,14 @@ const ENGINES: [(&str, Engine); 4] = [
     ("vllm", Engine::Vllm),
     ("openai", Engine::Openai),
 ];
+
+const HTTP2: [(&str, Http2); 3] = [
+    ("auto", Http2::Auto),
+    ("never", Http2::Never),
+    ("always", Http2::Always),
+];
+
+const HOSTS: [(&str, HostHeader); 2] = [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
 
 /// All that can be read; the others have their faults.
 pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig> {
@@ -81,7 +91,8 @@ fn upstream(at: &At<'_>, index: usize, seen: &mut Seen, faults: &mut Faults) -> 
             );
         }
     }
-    let settings = settings(&mut fields, faults);
+    let protocol = protocol(&mut fields, address.as_ref(), faults);
+    let settings = settings(&mut fields, protocol, faults);
     fields.end(faults);
 
     let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
@@ -135,6 +146,7 @@ fn id(
 /// Reads everything else, and gives back what puts it on the spec.
 fn settings(
     fields: &mut Fields<'_>,
+    protocol: Protocol,
     faults: &mut Faults,
 ) -> impl FnOnce(UpstreamSpec) -> UpstreamConfig + use<> {
     let engine = fields.take("engine", faults);
@@ -159,6 +171,7 @@ fn settings(
     let max_sequences = limit("max_sequences");
     let api_key_file = file(fields, "api_key_file", faults);
     move |mut spec| {
+        spec.protocol = protocol;
         spec.engine = engine;
         spec.labels = named.into_iter().collect();
         spec.models = models;
@@ -166,6 +179,61 @@ fn settings(
         spec.limits.max_sequences = max_sequences;
         UpstreamConfig { spec, api_key_file }
     }
+}
+
+/// What is spoken there, beyond what the URL says.
+fn protocol(fields: &mut Fields<'_>, address: Option<&Address>, faults: &mut Faults) -> Protocol {
+    let http2 = fields
+        .take("http2", faults)
+        .and_then(|at| at.word(faults, &HTTP2));
+    let host = fields.take("host", faults).and_then(|at| at.word(faults, &HOSTS));
+    let tls_at = fields.take("tls", faults);
+    if let (Some(at), Some(address)) = (&tls_at, address)
+        && !address.tls()
+    {
+        let problem = "`tls` says how it is known over https, and the url has http";
+        at.fault_mend(faults, problem, "write https:// in the url, or leave `tls` out");
+    }
+    Protocol {
+        http2: http2.unwrap_or_default(),
+        host: host.unwrap_or_default(),
+        tls: tls_at.and_then(|at| tls(&at, faults)).unwrap_or_default(),
+    }
+}
+
+fn tls(at: &At<'_>, faults: &mut Faults) -> Option<Tls> {
+    let mut fields = at.fields(faults)?;
+    for (one, other) in [("certificate", "key"), ("key", "certificate")] {
+        if fields.has(one) && !fields.has(other) {
+            let problem = format!("`{one}` stands without `{other}`");
+            at.fault_mend(faults, problem, "both are needed to show who we are");
+        }
+    }
+    if fields.has("verify") {
+        let at = fields.take_any("verify")?;
+        let mend = "name the CA in `ca`, and what the certificate is for in `server_name`";
+        at.fault_mend(faults, "who an upstream is, is always verified", mend);
+    }
+    let server_name = fields.take("server_name", faults).and_then(|at| {
+        let name = at.text(faults)?;
+        if !is_host(name) {
+            at.fault(
+                faults,
+                format!("{} is neither a name nor an address", quoted(name)),
+            );
+            return None;
+        }
+        Some(name.to_owned())
+    });
+    let mut named = |name| file(&mut fields, name, faults);
+    let tls = Tls {
+        ca: named("ca"),
+        certificate: named("certificate"),
+        key: named("key"),
+        server_name,
+    };
+    fields.end(faults);
+    Some(tls)
 }
 
 /// `any`, or a list of names and of `{id, aliases, parent}`.

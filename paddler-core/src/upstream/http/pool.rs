@@ -14,13 +14,11 @@ use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::HttpOptions;
+use super::connect::Link;
 use super::connection::Metered;
-use super::route::{Dialled, Route};
-use crate::forward::{Body, BoxError};
-
-/// The most that is read ahead of what the client takes, per stream.
-const READ_BUFFER: usize = 256 * 1024;
+use super::route::Route;
+use super::{HttpOptions, READ_AHEAD};
+use crate::forward::Body;
 
 /// Free connections, the last used on top: it is the likeliest to be open still.
 #[derive(Debug)]
@@ -42,14 +40,19 @@ struct Connection {
     sender: SendRequest<Body>,
     peer: SocketAddr,
     read: Arc<AtomicU64>,
-    driver: AbortHandle,
+    driver: Driver,
 }
 
 /// Whoever lets go of a connection closes it, also while a request is still being written to an upstream that does not
 /// read it.
-impl Drop for Connection {
+#[derive(Debug)]
+struct Driver(Option<AbortHandle>);
+
+impl Drop for Driver {
     fn drop(&mut self) {
-        self.driver.abort();
+        if let Some(driver) = &self.0 {
+            driver.abort();
+        }
     }
 }
 
@@ -76,9 +79,6 @@ impl Pool {
 
     /// A free connection that is open as far as is known.
     pub(super) fn take(self: &Arc<Self>) -> Option<Pooled> {
-        if self.route.due() {
-            self.look_up_again();
-        }
         let now = Instant::now();
         let mut free = self.free();
         // They lie in the order in which they were put.
@@ -100,52 +100,39 @@ impl Pool {
         None
     }
 
-    /// Lets go of all that are free. The next one is made where the name leads then.
+    /// Lets go of all that are free.
     pub(super) fn clear(&self) {
         self.free().clear();
-        self.route.doubt();
-    }
-
-    fn look_up_again(self: &Arc<Self>) {
-        let (route, pool) = (self.route.clone(), Arc::downgrade(self));
-        tokio::spawn(async move {
-            if route.look_up_again().await
-                && let Some(pool) = pool.upgrade()
-            {
-                pool.leave();
-            }
-        });
     }
 
     /// Lets go of those that lead where the name does no longer.
-    fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.free().retain(|one| self.route.leads_to(one.connection.peer));
     }
 
-    pub(super) async fn connect(pool: &Arc<Self>) -> Result<Pooled, BoxError> {
-        let limit = pool.options.connect_timeout;
-        let Dialled { io, peer } = pool.route.connect(Instant::now() + limit).await?;
+    /// Speaks HTTP/1.1 over a new connection.
+    pub(super) async fn add(self: &Arc<Self>, link: Link) -> hyper::Result<Pooled> {
         let read = Arc::new(AtomicU64::new(0));
-        let io = TokioIo::new(Metered::new(io, read.clone()));
+        let io = TokioIo::new(Metered::new(link.io, read.clone()));
         let (sender, driver) = http1::Builder::new()
-            .max_buf_size(READ_BUFFER)
+            .max_buf_size(READ_AHEAD)
             .handshake(io)
             .await?;
         let driver = tokio::spawn(async move {
             // Whoever uses the connection is told by the sender.
-            if let Err(error) = driver.await {
+            if let Err(error) = driver.with_upgrades().await {
                 tracing::debug!(%error, "a connection to an upstream has ended");
             }
-        })
-        .abort_handle();
+        });
+        let connection = Connection {
+            sender,
+            peer: link.peer,
+            read,
+            driver: Driver(Some(driver.abort_handle())),
+        };
         Ok(Pooled {
-            pool: pool.clone(),
-            connection: Connection {
-                sender,
-                peer,
-                read,
-                driver,
-            },
+            pool: self.clone(),
+            connection,
             reused: false,
         })
     }
@@ -182,6 +169,13 @@ impl Pooled {
 
     pub(super) fn sender(&mut self) -> &mut SendRequest<Body> {
         &mut self.connection.sender
+    }
+
+    /// The upstream has agreed to speak something else over this connection. From now on it belongs to whoever takes it
+    /// out of the response, and ends with that.
+    pub(super) fn leave_to_upgrade(mut self) {
+        // Its driver hands it over, and may not have done so yet.
+        self.connection.driver.0 = None;
     }
 
     /// The connection is free again when this body has come to its end. Dropped before, it is closed; and at its end, too,

@@ -1,0 +1,370 @@
+//! How is a request sent to one upstream, and how far had it come when it failed?
+//!
+//! Over a connection that is kept, or else a new one. A request that is known not to have been read is sent over another
+//! connection here; whatever else fails is told with how far it had come.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::header::{AUTHORIZATION, HOST, UPGRADE};
+#[cfg(feature = "http2")]
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
+#[cfg(feature = "http2")]
+use tokio::time::{Instant, timeout_at};
+
+use super::connect::Connector;
+use super::dial::{Dial, Tcp};
+#[cfg(feature = "http2")]
+use super::multiplex::{self, Multiplex};
+use super::pool::{Pool, Pooled};
+use super::{HttpOptions, UpstreamKey};
+use crate::forward::{Body, BoxError};
+use crate::upstream::address::{self, Address};
+use crate::upstream::transport::{CallError, NewConnection, Sent, Upstream};
+use crate::upstream::{Extensions, HostHeader, InvalidUrl, UpstreamSpec};
+
+/// Where Anthropic's clients put their key, and some engines look for one.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// An upstream over HTTP.
+pub struct HttpUpstream {
+    address: Address,
+    host: HeaderValue,
+    keep_host: bool,
+    key: Option<UpstreamKey>,
+    connector: Connector,
+    pool: Arc<Pool>,
+    /// `None` where HTTP/2 is never spoken.
+    #[cfg(feature = "http2")]
+    multiplex: Option<Arc<Multiplex>>,
+}
+
+/// A request that was not answered.
+enum Failed {
+    /// It has not been read, and may be sent over another connection to the same upstream.
+    NotSent(Box<Request<Body>>, BoxError),
+    Sent(CallError),
+}
+
+type Answer = Result<Response<Body>, Failed>;
+
+impl HttpUpstream {
+    /// The upstream at this URL, over TCP. An [`UpstreamKey`] among the extensions is sent with each request.
+    ///
+    /// # Errors
+    /// [`InvalidUrl`], for anything but `http://host[:port]` and `https://host[:port]`, or where a feature is missing.
+    pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
+        let invalid = |error: crate::upstream::InvalidId| InvalidUrl {
+            problem: error.to_string(),
+            mend: "name it otherwise",
+        };
+        let mut spec = UpstreamSpec::new("upstream", url).map_err(invalid)?;
+        spec.extensions = extensions.clone();
+        Self::over(Arc::new(Tcp), &spec, options)
+    }
+
+    /// The upstream of this spec, over connections that are made by these means.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(dial: Arc<dyn Dial>, spec: &UpstreamSpec, options: HttpOptions) -> Result<Self, InvalidUrl> {
+        let address = address::parse(&spec.url)?;
+        let invalid = |_| InvalidUrl {
+            problem: "the host cannot stand in a header".to_owned(),
+            mend: "name it otherwise",
+        };
+        let host = HeaderValue::from_str(&address.host_header()).map_err(invalid)?;
+        let (ttl, limit) = (options.address_ttl, options.connect_timeout);
+        let connector = Connector::new(&address, &spec.protocol, dial, ttl, limit)?;
+        Ok(Self {
+            host,
+            keep_host: spec.protocol.host == HostHeader::Keep,
+            key: spec.extensions.get::<UpstreamKey>().cloned(),
+            pool: Arc::new(Pool::new(options, connector.route.clone())),
+            #[cfg(feature = "http2")]
+            multiplex: connector
+                .may_speak_http2()
+                .then(|| Arc::new(Multiplex::new(connector.route.clone()))),
+            address,
+            connector,
+        })
+    }
+
+    /// Looks the host's name up beside the requests, when it is time.
+    fn follow(&self) {
+        if !self.connector.route.due() {
+            return;
+        }
+        let (route, pool) = (self.connector.route.clone(), Arc::downgrade(&self.pool));
+        #[cfg(feature = "http2")]
+        let multiplex = self.multiplex.as_ref().map(Arc::downgrade);
+        tokio::spawn(async move {
+            if !route.look_up_again().await {
+                return;
+            }
+            if let Some(pool) = pool.upgrade() {
+                pool.leave();
+            }
+            #[cfg(feature = "http2")]
+            if let Some(multiplex) = multiplex.and_then(|multiplex| multiplex.upgrade()) {
+                multiplex.leave();
+            }
+        });
+    }
+
+    /// Keeps no connection: they lead to a process that may be gone, or to where the name does no longer.
+    fn clear(&self) {
+        self.pool.clear();
+        #[cfg(feature = "http2")]
+        if let Some(multiplex) = &self.multiplex {
+            multiplex.clear();
+        }
+        self.connector.route.doubt();
+    }
+
+    fn prepare(&self, request: &mut Request<Body>) {
+        let headers = request.headers_mut();
+        let keep = self.keep_host && headers.contains_key(HOST);
+        let host = headers.get(HOST).filter(|_| keep).unwrap_or(&self.host).clone();
+        // There is one, whatever came.
+        headers.insert(HOST, host);
+        if let Some(key) = &self.key {
+            headers.insert(AUTHORIZATION, key.0.clone());
+            headers.remove(X_API_KEY);
+        }
+    }
+
+    /// Sends over a connection that is kept, while there is one, or else over a new one.
+    async fn dispatch(&self, mut request: Request<Body>) -> Result<Response<Body>, CallError> {
+        let new = request.extensions().get::<NewConnection>().is_some();
+        let http1 = request.headers().contains_key(UPGRADE);
+        if !new {
+            // A kept connection may be found closed; then the request was not sent, and another one is tried.
+            while let Some(way) = self.kept(http1) {
+                match self.send(way, request).await {
+                    Ok(response) => return Ok(response),
+                    Err(Failed::NotSent(back, _)) => request = *back,
+                    Err(Failed::Sent(error)) => return Err(error),
+                }
+            }
+        }
+        let unreachable = |error| {
+            let text = format!("no connection to {}: {error}", self.address);
+            CallError::new(Sent::No, text)
+        };
+        let way = self.fresh(http1, new).await.map_err(unreachable)?;
+        match self.send(way, request).await {
+            Ok(response) => Ok(response),
+            Err(Failed::NotSent(_, error)) => Err(CallError::new(Sent::No, error)),
+            Err(Failed::Sent(error)) => Err(error),
+        }
+    }
+
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(unused_variables, reason = "there is one kind")
+    )]
+    fn kept(&self, http1: bool) -> Option<Way> {
+        #[cfg(feature = "http2")]
+        if let Some(multiplex) = self.multiplex.as_ref().filter(|_| !http1)
+            && let Some(stream) = multiplex.take()
+        {
+            return Some(Way::Http2(stream));
+        }
+        self.pool.take().map(Way::Http1)
+    }
+
+    /// A new connection, or what others came to have while we waited for them.
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(unused_variables, reason = "there is one kind")
+    )]
+    async fn fresh(&self, http1: bool, new: bool) -> Result<Way, BoxError> {
+        let deadline = self.connector.deadline();
+        #[cfg(feature = "http2")]
+        if let Some(multiplex) = self.multiplex.as_ref().filter(|_| !http1) {
+            return self.fresh_of_either(multiplex, new, deadline).await;
+        }
+        let link = self.connector.connect(http1, deadline).await?;
+        Ok(Way::Http1(self.pool.add(link).await?))
+    }
+
+    #[cfg(feature = "http2")]
+    async fn fresh_of_either(
+        &self,
+        multiplex: &Multiplex,
+        new: bool,
+        deadline: Instant,
+    ) -> Result<Way, BoxError> {
+        let turn = timeout_at(deadline, multiplex.turn()).await;
+        let turn = turn.map_err(|_| "others wait for one, and none came in time")?;
+        if !new
+            && turn.is_some()
+            && let Some(stream) = multiplex.take()
+        {
+            return Ok(Way::Http2(stream));
+        }
+        let link = self.connector.connect(false, deadline).await?;
+        multiplex.speaks(link.http2);
+        Ok(if link.http2 {
+            Way::Http2(multiplex.add(link).await?)
+        } else {
+            Way::Http1(self.pool.add(link).await?)
+        })
+    }
+
+    async fn send(&self, way: Way, request: Request<Body>) -> Answer {
+        match way {
+            Way::Http1(pooled) => self.send_http1(pooled, request).await,
+            #[cfg(feature = "http2")]
+            Way::Http2(stream) => self.send_http2(stream, request).await,
+        }
+    }
+
+    async fn send_http1(&self, mut pooled: Pooled, mut request: Request<Body>) -> Answer {
+        for_http1(&mut request);
+        let reused = pooled.reused();
+        let before = pooled.bytes_read();
+        let has_body = !request.body().is_end_stream();
+        let mut error = match pooled.sender().try_send_request(request).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                pooled.leave_to_upgrade();
+                return Ok(response.map(|_| Body::empty()));
+            }
+            Ok(response) => {
+                // An error may have been answered from the head alone: then the body would be read as the next request.
+                let whole = !(has_body && response.status().as_u16() >= 400);
+                return Ok(response.map(|body| Body::new(pooled.hold(body, whole))));
+            }
+            Err(error) => error,
+        };
+        if let Some(request) = error.take_message() {
+            return Err(Failed::NotSent(Box::new(request), error.into_error().into()));
+        }
+        let error = error.into_error();
+        if pooled.bytes_read() == 0
+            && let Some(text) = super::words_of(&error)
+        {
+            return Err(self.kept_out(&text));
+        }
+        // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
+        let unanswered = pooled.bytes_read() == before || error.is_parse();
+        Err(self.broken(reused && unanswered, error))
+    }
+
+    #[cfg(feature = "http2")]
+    async fn send_http2(&self, stream: multiplex::Stream, mut request: Request<Body>) -> Answer {
+        self.for_http2(&mut request);
+        let reused = stream.reused();
+        let before = stream.bytes_read();
+        // What came too late on a connection is sent over another one; hyper does not hand it back.
+        let spare = spare(&request);
+        let mut error = match stream.sender().try_send_request(request).await {
+            Ok(response) => return Ok(response.map(|body| Body::new(stream.hold(body)))),
+            Err(error) => error,
+        };
+        let back = error.take_message();
+        let error = error.into_error();
+        let unread = back.is_some() || multiplex::came_too_late(&error);
+        if unread {
+            stream.retire();
+            return Err(match back.or(spare) {
+                Some(request) => Failed::NotSent(Box::new(request), error.into()),
+                None => Failed::Sent(CallError::new(Sent::No, error)),
+            });
+        }
+        if multiplex::was_refused(&error) {
+            return Err(Failed::Sent(CallError::new(Sent::No, error)));
+        }
+        Err(self.broken(reused && stream.bytes_read() == before, error))
+    }
+
+    fn kept_out(&self, why: &str) -> Failed {
+        Failed::Sent(CallError::new(Sent::No, format!("{}: {why}", self.address)))
+    }
+
+    /// `lost`: most likely the connection was closed already.
+    fn broken(&self, lost: bool, error: hyper::Error) -> Failed {
+        if !lost {
+            return Failed::Sent(CallError::new(Sent::Yes, error));
+        }
+        // The others lead to the same process, which may be gone.
+        self.clear();
+        Failed::Sent(CallError::new(Sent::Reused, error))
+    }
+
+    /// HTTP/2 has the host in the URI, and no `Host`.
+    #[cfg(feature = "http2")]
+    fn for_http2(&self, request: &mut Request<Body>) {
+        let host = request.headers_mut().remove(HOST);
+        let kept = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let authority = kept.or_else(|| Authority::try_from(self.host.as_bytes()).ok());
+        let scheme = if self.address.tls() {
+            Scheme::HTTPS
+        } else {
+            Scheme::HTTP
+        };
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+        parts.scheme = Some(scheme);
+        parts.authority = parts.authority.or(authority);
+        // It fails only without an authority, and one was made of what is a host.
+        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+        *request.version_mut() = Version::HTTP_2;
+    }
+}
+
+#[async_trait]
+impl Upstream for HttpUpstream {
+    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        self.follow();
+        self.prepare(&mut request);
+        Ok(self.dispatch(request).await?)
+    }
+}
+
+impl fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpUpstream")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// HTTP/1.1 has the host in `Host`, and the path alone where the URI stands. One that was meant for HTTP/2 is put back.
+fn for_http1(request: &mut Request<Body>) {
+    *request.version_mut() = Version::HTTP_11;
+    let mut parts = match request.uri().authority() {
+        Some(_) => std::mem::take(request.uri_mut()).into_parts(),
+        None => return,
+    };
+    let host = parts
+        .authority
+        .and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().entry(HOST).or_insert(host);
+    }
+    let path = parts.path_and_query.take();
+    *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+}
+
+/// The same request once more, if its body can be sent again.
+#[cfg(feature = "http2")]
+fn spare(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut spare = Request::new(request.body().again()?);
+    spare.method_mut().clone_from(request.method());
+    spare.uri_mut().clone_from(request.uri());
+    spare.headers_mut().clone_from(request.headers());
+    *spare.version_mut() = request.version();
+    Some(spare)
+}
+
+/// What a request is sent over.
+enum Way {
+    Http1(Pooled),
+    #[cfg(feature = "http2")]
+    Http2(multiplex::Stream),
+}

@@ -1,0 +1,219 @@
+//! How does an upstream prove who it is, and how do we?
+//!
+//! Who it is, is always verified. The files that are named are read at the first connection, and again when they have
+//! changed: a certificate that is renewed needs no restart. One that cannot be read while it is replaced leaves the one
+//! before in force.
+
+mod words;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::ring;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::TlsConnector;
+
+use super::dial::Io;
+use crate::upstream::{InvalidUrl, Tls};
+
+pub(super) use words::refused_us;
+
+/// What is offered to speak, the liked best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offer {
+    Http1,
+    #[cfg(feature = "http2")]
+    Either,
+    #[cfg(feature = "http2")]
+    Http2,
+}
+
+impl Offer {
+    fn protocols(self) -> Vec<Vec<u8>> {
+        let names: &[&str] = match self {
+            Self::Http1 => &["http/1.1"],
+            #[cfg(feature = "http2")]
+            Self::Either => &["h2", "http/1.1"],
+            #[cfg(feature = "http2")]
+            Self::Http2 => &["h2"],
+        };
+        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+    }
+}
+
+/// TLS with one upstream.
+#[derive(Debug)]
+pub(super) struct TlsClient {
+    name: ServerName<'static>,
+    tls: Tls,
+    offer: Offer,
+    loaded: Mutex<Option<Loaded>>,
+}
+
+#[derive(Debug, Clone)]
+struct Loaded {
+    /// How the files were when they were read, or found not to be readable.
+    stamps: Vec<Stamp>,
+    config: Arc<ClientConfig>,
+}
+
+/// What tells a file from the one that was there before.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl TlsClient {
+    /// `host`: that of the URL, as a resolver takes it. `offer`: what is offered to speak, unless a connection needs another.
+    pub(super) fn new(host: &str, tls: &Tls, offer: Offer) -> Result<Self, InvalidUrl> {
+        let name = tls.server_name.as_deref().unwrap_or(host);
+        let name = name.trim_start_matches('[').trim_end_matches([']', '.']);
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| InvalidUrl {
+            problem: format!("no certificate can be for {name:?}"),
+            mend: "name what its certificate is for in `tls.server_name`",
+        })?;
+        Ok(Self {
+            name,
+            tls: tls.clone(),
+            offer,
+            loaded: Mutex::new(None),
+        })
+    }
+
+    /// Speaks TLS over a connection. True: HTTP/2 was agreed upon.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        io: Box<dyn Io>,
+        offer: Offer,
+    ) -> io::Result<(Box<dyn Io>, bool)> {
+        let client = self.clone();
+        // It may wait for a disk.
+        let config = tokio::task::spawn_blocking(move || client.config())
+            .await
+            .map_err(io::Error::other)?;
+        let mut config = config.map_err(io::Error::other)?;
+        if offer != self.offer {
+            Arc::make_mut(&mut config).alpn_protocols = offer.protocols();
+        }
+        let stream = TlsConnector::from(config)
+            .connect(self.name.clone(), io)
+            .await
+            .map_err(words::explain)?;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok((Box::new(stream), http2))
+    }
+
+    /// What is in force: what the files say, or said before they could not be read.
+    fn config(&self) -> Result<Arc<ClientConfig>, String> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = self.stamps();
+        if let Some(loaded) = &*loaded
+            && loaded.stamps == stamps
+        {
+            return Ok(loaded.config.clone());
+        }
+        let config = match (read(&self.tls), &*loaded) {
+            (Ok(mut config), before) => {
+                config.alpn_protocols = self.offer.protocols();
+                if before.is_some() {
+                    tracing::info!(server_name = ?self.name, "the certificates have changed and were read again");
+                }
+                Arc::new(config)
+            }
+            (Err(problem), Some(before)) => {
+                tracing::warn!(server_name = ?self.name, problem, "the certificates have changed and cannot be read; those before stay in force");
+                before.config.clone()
+            }
+            (Err(problem), None) => return Err(problem),
+        };
+        *loaded = Some(Loaded {
+            stamps,
+            config: config.clone(),
+        });
+        Ok(config)
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let stamp = |file: &Path| {
+            let file = fs::metadata(file).ok()?;
+            Some((file.modified().ok()?, file.len()))
+        };
+        let Tls {
+            ca, certificate, key, ..
+        } = &self.tls;
+        [ca, certificate, key]
+            .into_iter()
+            .flatten()
+            .map(|file| stamp(file))
+            .collect()
+    }
+}
+
+/// Whether the files can be read that are named, as they are at the first connection.
+///
+/// # Errors
+/// Which file, what is wrong with it and what to do.
+pub fn check_tls(tls: &Tls) -> Result<(), String> {
+    read(tls).map(drop)
+}
+
+fn read(tls: &Tls) -> Result<ClientConfig, String> {
+    let provider = Arc::new(ring::default_provider());
+    let roots = Arc::new(roots(tls)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
+    let verifier = verifier.build().map_err(|error| error.to_string())?;
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder
+        .map_err(|error| error.to_string())?
+        .with_webpki_verifier(verifier);
+    let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates(certificate, "our certificate")?;
+    let secret = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| format!("{} (our private key) cannot be read: {error}", key.display()))?;
+    builder.with_client_auth_cert(chain, secret).map_err(|error| {
+        let [certificate, key] = [certificate, key].map(|file| file.display());
+        format!("{certificate} and {key} (our certificate and its key) do not go together: {error}")
+    })
+}
+
+fn roots(tls: &Tls) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = &tls.ca {
+        for certificate in certificates(file, "the CA")? {
+            let wrong = |error| format!("{} (the CA) holds no usable certificate: {error}", file.display());
+            roots.add(certificate).map_err(wrong)?;
+        }
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    for error in found.errors {
+        tracing::debug!(%error, "a root certificate of this machine cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err("this machine has no root certificates: install them (ca-certificates), or name the CA in `tls.ca`".into());
+    }
+    Ok(roots)
+}
+
+/// What a PEM file holds, at least one.
+fn certificates(file: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |error| format!("{} ({what}) cannot be read: {error}", file.display());
+    let found = CertificateDer::pem_file_iter(file)
+        .map_err(wrong)?
+        .collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(wrong)?;
+    if found.is_empty() {
+        return Err(format!(
+            "{} ({what}) holds no certificate: it should be PEM",
+            file.display()
+        ));
+    }
+    Ok(found)
+}

@@ -1,0 +1,262 @@
+//! Does HTTP/2 to an upstream lose nothing, hold nothing up, and say how far a request had come?
+
+use std::sync::Arc;
+
+use http::{Request, Version};
+use http_body_util::BodyExt as _;
+use paddler_core::forward::{Body, BoxError};
+use paddler_core::upstream::http::{HttpOptions, HttpUpstream, Tcp};
+use paddler_core::upstream::{CallError, Http2, NewConnection, Sent, Upstream as _, UpstreamSpec};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::frames::{DATA, Do, Frames, HEADERS, RESET, SETTINGS, WINDOW_UPDATE};
+use super::net::{eventually, soon};
+
+fn over_http2(url: &str) -> Arc<HttpUpstream> {
+    let mut spec = UpstreamSpec::new("engine", url).unwrap();
+    spec.protocol.http2 = Http2::Always;
+    Arc::new(HttpUpstream::over(Arc::new(Tcp), &spec, HttpOptions::default()).unwrap())
+}
+
+fn post() -> Request<Body> {
+    Request::post("/v1/completions?a=b")
+        .body(Body::from("{}".to_owned()))
+        .unwrap()
+}
+
+async fn call(upstream: &HttpUpstream) -> Result<http::Response<Body>, BoxError> {
+    soon(upstream.call(post())).await
+}
+
+fn sent(result: Result<http::Response<Body>, BoxError>) -> Sent {
+    result.unwrap_err().downcast_ref::<CallError>().unwrap().sent()
+}
+
+#[tokio::test]
+async fn many_requests_at_once_share_one_connection() {
+    let engine = Frames::start(100, [Do::Begin("a")]).await;
+    let upstream = over_http2(&engine.url());
+    let mut calls = JoinSet::new();
+    for _ in 0..50 {
+        let upstream = upstream.clone();
+        calls.spawn(async move { call(&upstream).await.unwrap() });
+    }
+    let answers = soon(calls.join_all()).await;
+    assert_eq!((answers.len(), engine.connections()), (50, 1));
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.status() == 200 && answer.version() == Version::HTTP_2)
+    );
+}
+
+#[tokio::test]
+async fn no_connection_carries_more_streams_than_the_upstream_allows() {
+    let engine = Frames::start(4, [Do::Begin("a")]).await;
+    let upstream = over_http2(&engine.url());
+    let mut answers = Vec::new();
+    for open in 1..=9usize {
+        answers.push(call(&upstream).await.unwrap());
+        assert_eq!(engine.connections(), open.div_ceil(4));
+    }
+    // Room that is given back is used again.
+    answers.drain(..4);
+    answers.push(call(&upstream).await.unwrap());
+    assert_eq!(engine.connections(), 3);
+    // And in a burst, to begin with.
+    let upstream = over_http2(&engine.url());
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let upstream = upstream.clone();
+        calls.spawn(async move { call(&upstream).await.unwrap() });
+    }
+    let _held = soon(calls.join_all()).await;
+    assert_eq!(engine.connections(), 5);
+}
+
+#[tokio::test]
+async fn trailers_and_the_end_come_as_they_were_sent() {
+    let engine = Frames::start(100, [Do::Whole("words")]).await;
+    let upstream = over_http2(&engine.url());
+    let body = soon(call(&upstream).await.unwrap().into_body().collect())
+        .await
+        .unwrap();
+    assert_eq!(body.trailers().unwrap()["x-end"], "1");
+    assert_eq!(body.to_bytes(), "words");
+}
+
+#[tokio::test]
+async fn a_refused_stream_was_not_sent() {
+    let engine = Frames::start(100, [Do::Reset(7), Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    assert_eq!(sent(call(&upstream).await), Sent::No);
+    assert_eq!(call(&upstream).await.unwrap().status(), 200);
+    assert_eq!(
+        engine.connections(),
+        1,
+        "the others on the connection are not concerned"
+    );
+}
+
+#[tokio::test]
+async fn any_other_reset_may_have_been_worked_on() {
+    let engine = Frames::start(100, [Do::Ok, Do::Reset(2), Do::Reset(8)]).await;
+    let upstream = over_http2(&engine.url());
+    call(&upstream).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(sent(call(&upstream).await), Sent::Yes);
+    }
+}
+
+#[tokio::test]
+async fn what_came_too_late_on_a_connection_goes_over_another_one() {
+    let engine = Frames::start(100, [Do::Begin("a"), Do::GoAway, Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    let before = call(&upstream).await.unwrap();
+    assert_eq!(
+        call(&upstream).await.unwrap().status(),
+        200,
+        "sent again, unseen by the caller"
+    );
+    assert_eq!(engine.connections(), 2);
+    // What was under way before goes on.
+    let mut before = before.into_body();
+    assert_eq!(
+        soon(before.frame()).await.unwrap().unwrap().into_data().unwrap(),
+        "a"
+    );
+    // On a new connection it is no coincidence: somebody else should have it.
+    let engine = Frames::start(100, [Do::GoAway]).await;
+    assert_eq!(sent(call(&over_http2(&engine.url())).await), Sent::No);
+}
+
+#[tokio::test]
+async fn a_connection_that_was_used_and_is_closed_was_most_likely_gone() {
+    let engine = Frames::start(100, [Do::Close, Do::Ok, Do::Close, Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    assert_eq!(
+        sent(call(&upstream).await),
+        Sent::Yes,
+        "a new one that breaks was broken by the request"
+    );
+    call(&upstream).await.unwrap();
+    assert_eq!(sent(call(&upstream).await), Sent::Reused);
+    let mut once_more = post();
+    once_more.extensions_mut().insert(NewConnection);
+    assert_eq!(soon(upstream.call(once_more)).await.unwrap().status(), 200);
+    assert_eq!(engine.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_new_connection_that_was_asked_for_is_new() {
+    let engine = Frames::start(100, [Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    for connections in [1, 2, 3] {
+        let mut request = post();
+        request.extensions_mut().insert(NewConnection);
+        soon(upstream.call(request)).await.unwrap();
+        assert_eq!(engine.connections(), connections);
+    }
+}
+
+#[tokio::test]
+async fn whoever_leaves_resets_the_stream_and_no_other() {
+    let engine = Frames::start(100, [Do::Begin("a"), Do::Begin("b"), Do::Nothing, Do::Whole("c")]).await;
+    let upstream = over_http2(&engine.url());
+    let stays = call(&upstream).await.unwrap();
+    // In the midst of the answer, and before it.
+    drop(call(&upstream).await.unwrap());
+    let waiting = tokio::spawn({
+        let upstream = upstream.clone();
+        async move { upstream.call(post()).await.is_ok() }
+    });
+    eventually("the third request is there", || engine.seen(HEADERS).len() == 3).await;
+    waiting.abort();
+    eventually("both are reset", || engine.seen(RESET).len() == 2).await;
+    let resets = engine.seen(RESET);
+    assert_eq!(
+        resets.iter().map(|reset| reset.stream).collect::<Vec<_>>(),
+        [3, 5]
+    );
+    assert!(
+        resets.iter().all(|reset| reset.payload == 8u32.to_be_bytes()),
+        "CANCEL"
+    );
+    assert_eq!(
+        soon(stays.into_body().frame())
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap(),
+        "a"
+    );
+    assert_eq!(call(&upstream).await.unwrap().status(), 200);
+    assert_eq!(engine.connections(), 1);
+}
+
+#[tokio::test]
+async fn each_stream_is_read_ahead_by_no_more_than_its_share() {
+    let engine = Frames::start(100, [Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    call(&upstream).await.unwrap();
+    let (stream, whole) = (256 * 1024, 128 * 256 * 1024);
+    assert_eq!(engine.seen(SETTINGS)[0].setting(4), Some(stream));
+    // As many slow clients as there may be do not use up the connection's share, which begins at 65,535.
+    let more = engine.seen(WINDOW_UPDATE);
+    let more = more.iter().find(|update| update.stream == 0).unwrap();
+    assert_eq!(more.payload, (whole - 65_535u32).to_be_bytes());
+}
+
+#[tokio::test]
+async fn the_body_is_sent_whole_and_with_its_length() {
+    let engine = Frames::start(100, [Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    call(&upstream).await.unwrap();
+    eventually("the body is there", || {
+        engine.seen(DATA).iter().any(|data| data.flags & 1 == 1)
+    })
+    .await;
+    let body: Vec<u8> = engine
+        .seen(DATA)
+        .into_iter()
+        .flat_map(|data| data.payload)
+        .collect();
+    assert_eq!(body, b"{}");
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_speak_it_is_found_out_before_anything_is_sent() {
+    for (says, why) in [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
+        ("", "closed the connection"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = over_http2(&format!("http://{}", listener.local_addr().unwrap()));
+        let engine = tokio::spawn(async move {
+            let (mut io, _) = listener.accept().await.unwrap();
+            io.read_exact(&mut [0; 24]).await.unwrap();
+            io.write_all(says.as_bytes()).await.unwrap();
+        });
+        let error = call(&upstream).await.unwrap_err();
+        let error = error.downcast_ref::<CallError>().unwrap();
+        let told = std::error::Error::source(error).unwrap().to_string();
+        assert_eq!(error.sent(), Sent::No);
+        assert!(told.contains(why), "{told}");
+        engine.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_is_refused_where_only_http2_is_spoken() {
+    let engine = Frames::start(100, [Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    let request = Request::get("/")
+        .header("upgrade", "websocket")
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(sent(soon(upstream.call(request)).await), Sent::No);
+    assert_eq!(engine.connections(), 0);
+}
