@@ -5,7 +5,14 @@
 #![cfg(all(feature = "proxy", feature = "http2", feature = "tls"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cases;
+mod generator;
 mod http2;
+mod malformed;
+mod memory;
+mod oracle;
+mod recorder;
+mod smuggling;
 
 #[allow(dead_code, reason = "it is shared with the tests of the router")]
 #[path = "../router/client.rs"]
