@@ -154,24 +154,25 @@ fn patience(began: Instant, bytes: u64, idle: Duration) -> Duration {
 }
 
 async fn next(body: &mut Body, idle: Duration) -> Result<Option<Bytes>, Refusal> {
-    loop {
-        let frame = timeout(idle, body.frame()).await.map_err(|_| {
-            let message = "the body came too slowly";
-            Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message).closing()
-        })?;
-        match frame {
-            None => return Ok(None),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
-                }
-            }
-            Some(Err(error)) => {
-                let message = format!("the body could not be read: {error}");
-                return Err(Refusal::bad_request("broken_body", message).closing());
-            }
+    let frame = timeout(idle, body.frame()).await.map_err(|_| {
+        let message = "the body came too slowly";
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message).closing()
+    })?;
+    match frame {
+        None => Ok(None),
+        Some(Ok(frame)) => frame.into_data().map(Some).map_err(|_| trailers()),
+        Some(Err(error)) => {
+            let message = format!("the body could not be read: {error}");
+            Err(Refusal::bad_request("broken_body", message).closing())
         }
     }
+}
+
+/// hyper takes all up to the next empty line for trailers, also what is none: another reader could find a request there. They
+/// would go no further, so nothing that works is lost.
+fn trailers() -> Refusal {
+    let message = "fields after the body are not passed on: send them before it";
+    Refusal::bad_request("trailers", message).closing()
 }
 
 fn keep(chunks: &mut Vec<Bytes>, small: &mut BytesMut, chunk: Bytes) {

@@ -12,6 +12,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 /// With these bytes a client says that it speaks HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// The preface, and the head of the frame behind it.
+const LENGTH: usize = PREFACE.len() + 9;
+
+/// Where the kind of a frame stands in its head, and which kind has to be the first.
+const KIND: (usize, u8) = (PREFACE.len() + 3, 4);
+
 /// What was read, and may be read again.
 pub(super) struct Read<I> {
     pub(super) io: Again<I>,
@@ -20,7 +26,7 @@ pub(super) struct Read<I> {
 
 /// Reads until it is clear what the client speaks.
 pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<I>> {
-    let mut bytes = [0; PREFACE.len()];
+    let mut bytes = [0; LENGTH];
     let mut read = 0;
     let http2 = loop {
         match io.read(&mut bytes[read..]).await? {
@@ -28,10 +34,14 @@ pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<
             0 => break false,
             more => read += more,
         }
-        if !PREFACE.starts_with(&bytes[..read]) {
+        if !bytes[..read].starts_with(&PREFACE[..read.min(PREFACE.len())]) {
             break false;
         }
-        if read == PREFACE.len() {
+        if read == LENGTH {
+            if bytes[KIND.0] != KIND.1 {
+                let message = "a frame that is none of SETTINGS follows the preface";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
             break true;
         }
     };
@@ -45,7 +55,7 @@ pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<
 
 /// A stream whose first bytes are read again.
 pub(super) struct Again<I> {
-    bytes: [u8; PREFACE.len()],
+    bytes: [u8; LENGTH],
     unread: std::ops::Range<usize>,
     io: I,
 }
@@ -104,8 +114,11 @@ mod tests {
     async fn every_byte_is_read_again() {
         let text = |text: &str| text.as_bytes().to_vec();
         let cases = [
-            (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nand more"), true),
-            (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r"), false),
+            (
+                text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0and more"),
+                true,
+            ),
+            (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0"), false),
             (text("PRI * HTTP/1.1\r\n\r\n"), false),
             (text("POST / HTTP/1.1\r\n\r\n"), false),
             (text(""), false),

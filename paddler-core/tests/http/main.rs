@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cases;
+mod frames;
 mod generator;
 mod http2;
 mod malformed;
@@ -13,6 +14,7 @@ mod memory;
 mod oracle;
 mod recorder;
 mod smuggling;
+mod wire;
 
 #[allow(dead_code, reason = "it is shared with the tests of the router")]
 #[path = "../router/client.rs"]

@@ -177,5 +177,5 @@ async fn nothing_arrives_that_was_not_sent_as_one() {
     println!("{sent} texts from seed {seed}, {arrived} requests arrived, no panic");
     // It is of no use when all are refused, or none.
     let share = arrived as f64 / sent as f64;
-    assert!((1.0..3.0).contains(&share), "{share}");
+    assert!((0.5..3.0).contains(&share), "{share}");
 }
