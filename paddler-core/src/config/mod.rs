@@ -12,6 +12,7 @@
 //! [`tree`].
 
 mod fault;
+mod network;
 mod read;
 mod registry;
 mod router;
@@ -19,14 +20,18 @@ mod router;
 mod serve;
 mod suggest;
 pub mod tree;
-mod units;
+pub(crate) mod units;
 mod value;
 #[cfg(feature = "yaml")]
 mod yaml;
 
 pub use fault::{ConfigFaults, Fault};
+pub use network::{InvalidNetwork, Network};
 pub use registry::{NameTaken, ParamFault, Params, Registry};
-pub use router::{AdminPaths, Config, Limits, Mode, Poll, Queue, Shutdown, Timeouts, UpstreamConfig};
+pub use router::{
+    AdminPaths, Config, Forwarded, Forwarding, Limits, Mode, ModelTimeouts, Poll, Queue, Shutdown, Timeouts,
+    Traceparent, UpstreamConfig,
+};
 pub use tree::tree_from_value;
 #[cfg(feature = "yaml")]
 pub use tree::tree_from_yaml;

@@ -15,15 +15,24 @@
 //!     http2: auto                   # or never, always
 //!     host: rewrite                 # or keep
 //!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
+//!     timeouts: {connect: 500ms, first_byte: 30m, idle: 2m}
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,
 //!          body_idle: 30s}
-//! timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
+//! timeouts:
+//!   connect: 2s
+//!   first_byte: 10m
+//!   idle: 60s
+//!   whole: off                      # or a time
+//!   client_idle: 60s
+//!   models: {big: {first_byte: 30m, idle: 2m, whole: 2h}}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
 //! api_key_file: /run/secrets/keys
 //! management_key_file: /run/secrets/management-keys
 //! admin_paths: closed               # or open
+//! trusted_peers: []                 # such as [10.0.0.0/8, "::1"]
+//! forwarding: {forwarded: off, traceparent: pass}   # off, x-forwarded, forwarded or both; pass or make
 //! server_names: [llm.example.com]
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
@@ -33,11 +42,13 @@
 mod fill;
 mod upstream;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fault::{ConfigFaults, Faults};
+use super::network::Network;
 use super::registry::Registry;
 use super::value::Value;
 use crate::schedule::{Tree, trees};
@@ -94,6 +105,13 @@ pub struct Config {
     /// Host names under which requests in absolute form (`GET http://name/path`) are for this router, besides loopback's.
     /// Default none: others are refused with 421, since this is no forward proxy.
     pub server_names: Vec<String>,
+    /// Peers whose word counts: from them a request's priority and tenant (`x-paddler-priority`, `x-paddler-tenant`) and whom
+    /// they forward for are taken; from all others these headers are removed. A peer is the other end of the connection, so
+    /// these are gateways in front. Default none, not even loopback: every user of this machine would be trusted, and
+    /// whatever else forwards from here.
+    pub trusted_peers: Vec<Network>,
+    /// What upstreams are told of where a request comes from.
+    pub forwarding: Forwarding,
     /// How it ends.
     pub shutdown: Shutdown,
 }
@@ -140,9 +158,11 @@ pub struct Limits {
     pub body_idle: Duration,
 }
 
-/// How long each step of forwarding may take, 10 ms to 24 h each. There is no limit for the whole: a long answer is not a
-/// fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How long each step of forwarding may take, 10 ms to 24 h each.
+///
+/// What is said of a model goes before what is said of an upstream, and that before what is said here. A client may shorten
+/// each for its own request, by header, and lengthen none.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     /// To connect to an upstream. Default 2 s: one lost packet is sent again after 1 s.
     pub connect: Duration,
@@ -151,8 +171,58 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// Between two bytes of an answer. Default 60 s: tokens come many times a second.
     pub idle: Duration,
+    /// From the head of a request to the last byte of its answer. Default `None` (`off`): a long answer is not a fault.
+    pub whole: Option<Duration>,
     /// For the client to take bytes that wait for it. Default 60 s: who takes none for that long has left.
     pub client_idle: Duration,
+    /// What is different for a model, by the name that requests ask for it by. Default none.
+    pub models: BTreeMap<String, ModelTimeouts>,
+}
+
+/// How long requests for one model may take, where that is different.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ModelTimeouts {
+    /// In place of [`Timeouts::first_byte`].
+    pub first_byte: Option<Duration>,
+    /// In place of [`Timeouts::idle`].
+    pub idle: Option<Duration>,
+    /// In place of [`Timeouts::whole`].
+    pub whole: Option<Duration>,
+}
+
+/// What upstreams are told of where a request comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Forwarding {
+    /// Whether they are told the client's address, and the scheme and host that it asked by.
+    pub forwarded: Forwarded,
+    /// What becomes of a request without a trace.
+    pub traceparent: Traceparent,
+}
+
+/// In which headers upstreams are told whom a request is forwarded for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Forwarded {
+    /// In none; what a trusted peer says passes as it came. The default: engines read none of them, and where a client is
+    /// need not be known to third parties.
+    #[default]
+    Off,
+    /// In `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    XForwarded,
+    /// In `Forwarded` (RFC 7239).
+    Forwarded,
+    /// In all of them.
+    Both,
+}
+
+/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came; one that is
+/// not is removed, with its `tracestate`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Traceparent {
+    /// It goes without. The default: a trace that nobody records helps nobody.
+    #[default]
+    Pass,
+    /// It gets one, not sampled, so that what upstreams record of it belongs together.
+    Make,
 }
 
 /// How engines are asked how they are.
@@ -217,7 +287,9 @@ impl Default for Timeouts {
             connect: Duration::from_secs(2),
             first_byte: Duration::from_secs(600),
             idle: Duration::from_secs(60),
+            whole: None,
             client_idle: Duration::from_secs(60),
+            models: BTreeMap::new(),
         }
     }
 }
@@ -267,6 +339,8 @@ impl Config {
             management_key_file: None,
             admin_paths: AdminPaths::default(),
             server_names: Vec::new(),
+            trusted_peers: Vec::new(),
+            forwarding: Forwarding::default(),
             shutdown: Shutdown::default(),
         }
     }

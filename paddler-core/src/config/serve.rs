@@ -18,12 +18,16 @@ impl Config {
             timeouts: Timeouts {
                 first_byte: self.timeouts.first_byte,
                 idle: self.timeouts.idle,
+                whole: self.timeouts.whole,
+                models: self.timeouts.models.clone(),
                 body_idle: self.limits.body_idle,
             },
             max_body: self.limits.body,
             max_buffered: self.limits.buffered_bodies,
             admin: self.admin_paths,
             server_names: self.server_names.clone(),
+            trusted_peers: self.trusted_peers.clone(),
+            forwarding: self.forwarding,
             ..RouterOptions::default()
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::value::quoted;
 
 /// What is wrong, and how it is mended.
-pub(super) type Wrong = (String, String);
+pub(crate) type Wrong = (String, String);
 
 /// A number was written where it takes a unit to mean something.
 pub(super) fn needs_unit(number: &str, unit: &str) -> Wrong {
@@ -16,7 +16,7 @@ pub(super) fn needs_unit(number: &str, unit: &str) -> Wrong {
 }
 
 /// A length of time: a number, whole or decimal, and `ms`, `s`, `m` or `h`.
-pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
+pub(crate) fn duration(text: &str) -> Result<Duration, Wrong> {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let form = "write a number and ms, s, m or h: 250ms, 10s, 5m, 1h";
     let (number, millis) = split(text, &UNITS, form)?;

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER, TRAILER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
 use super::intake::Held;
+use super::timeouts::{Allowed, Stages};
 use super::waiting::Place;
 use crate::upstream::{CallError, Lease, NewConnection, Sent, UpstreamId};
 
@@ -37,6 +38,7 @@ pub(super) struct Outgoing {
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) held: Held,
+    pub(super) allowed: Allowed,
 }
 
 impl Outgoing {
@@ -59,6 +61,7 @@ pub(super) struct Answered {
     pub(super) response: Response<Body>,
     pub(super) lease: Lease,
     pub(super) sent: Instant,
+    pub(super) stages: Stages,
 }
 
 /// An attempt that did not.
@@ -77,24 +80,33 @@ pub(super) enum Failed {
     },
     /// It was sent, and no byte came back.
     Broken { upstream: UpstreamId, error: String },
-    /// It was sent, and no byte came back in time.
-    Late { upstream: UpstreamId },
+    /// It was sent, and no byte came back in time, or not before all of it had to be over: as the word says.
+    Late {
+        upstream: UpstreamId,
+        after: Duration,
+        word: &'static str,
+    },
 }
 
 /// Sends the request to the place. `replay`: it may have been sent before, and is not sent again after this.
-pub(super) async fn attempt(
-    place: Place,
-    outgoing: &Outgoing,
-    replay: bool,
-    first_byte: Duration,
-) -> Result<Answered, Failed> {
-    let Place { mut lease, upstream } = place;
+pub(super) async fn attempt(place: Place, outgoing: &Outgoing, replay: bool) -> Result<Answered, Failed> {
+    let Place {
+        mut lease,
+        upstream,
+        timeouts,
+    } = place;
     let id = lease.upstream().clone();
     lease.sent();
     let sent = Instant::now();
+    let stages = outgoing.allowed.at(&timeouts);
+    let (after, word) = stages.head(sent);
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
-    let Ok(result) = timeout(first_byte, upstream.call(outgoing.request(replay))).await else {
-        return Err(Failed::Late { upstream: id });
+    let Ok(result) = timeout(after, upstream.call(outgoing.request(replay))).await else {
+        return Err(Failed::Late {
+            upstream: id,
+            after,
+            word,
+        });
     };
     let mut response = match result {
         Ok(response) => response,
@@ -118,6 +130,7 @@ pub(super) async fn attempt(
             response,
             lease,
             sent,
+            stages,
         }),
     }
 }
@@ -145,9 +158,10 @@ fn failed(upstream: UpstreamId, lease: Lease, error: &BoxError) -> Failed {
 async fn refused(upstream: UpstreamId, response: Response<Body>, is_head: bool, lease: Lease) -> Failed {
     let (mut head, body) = response.into_parts();
     if !is_head {
-        // What is kept is sent with its own length.
+        // What is kept is sent with its own length, and so without trailers.
         head.headers.remove(CONTENT_LENGTH);
     }
+    head.headers.remove(TRAILER);
     let asked = retry_after(&head.headers);
     // An engine that loads says when it is done by taking requests; one that limits who asks it is not asked again
     // before its time.

@@ -11,14 +11,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-const HOP_BY_HOP: [HeaderName; 9] = [
+const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
     TE,
-    TRAILER,
     TRANSFER_ENCODING,
     UPGRADE,
 ];
@@ -76,12 +75,24 @@ pub(super) fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING)
 }
 
+/// Whether the client takes trailers. To be asked before its headers are stripped.
+pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
+    let words = headers
+        .get_all(TE)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    words
+        .map(<[u8]>::trim_ascii)
+        .any(|word| word.eq_ignore_ascii_case(b"trailers"))
+}
+
 /// Makes of the client's stripped headers what the upstream gets. `body`: its length, if there is one. `own_keys`: the
-/// client's key is for this router, and goes no further.
-pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys: bool) {
-    // The body is here already, and whole: nothing is left to expect, and its length is known.
+/// client's key is for this router, and goes no further. `trailers`: the client takes those of the answer.
+pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys: bool, trailers: bool) {
+    // The body is here already, and whole: nothing is left to expect, and its length is known. So it goes without its
+    // trailers, which whoever receives it may discard (RFC 9110, 6.5.1) and no engine reads.
     // `Host` is for the transport to keep or to replace.
-    for name in [EXPECT, CONTENT_LENGTH] {
+    for name in [EXPECT, CONTENT_LENGTH, TRAILER] {
         headers.remove(name);
     }
     if let Some(bytes) = body {
@@ -90,6 +101,9 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys:
     if own_keys {
         headers.remove(AUTHORIZATION);
         headers.remove(API_KEY);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
     }
 }
 
@@ -117,7 +131,7 @@ mod tests {
     fn sent(headers: &HeaderMap, body: Option<u64>, own_keys: bool) -> HeaderMap {
         let mut headers = headers.clone();
         strip_hop_by_hop(&mut headers, &[]);
-        for_upstream(&mut headers, body, own_keys);
+        for_upstream(&mut headers, body, own_keys, false);
         headers
     }
 

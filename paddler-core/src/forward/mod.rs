@@ -7,9 +7,11 @@
 
 mod accept;
 mod admission;
+mod asked;
 mod attempt;
 mod body;
 mod client;
+mod forwarded;
 mod headers;
 #[cfg(feature = "http2")]
 mod http2;
@@ -18,6 +20,7 @@ mod intake;
 mod keys;
 mod local;
 mod options;
+mod peer;
 #[cfg(feature = "http2")]
 mod preface;
 mod refusal;
@@ -26,6 +29,8 @@ mod router;
 mod sending;
 mod server;
 mod serving;
+mod timeouts;
+mod trace;
 mod vetting;
 mod waiting;
 

@@ -2,13 +2,14 @@
 //!
 //! Its defaults are those of the config file, which gives their reasons.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
 
-use crate::config::{AdminPaths, Limits};
+use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network};
 use crate::queue::QueueLimits;
 use crate::request::{RequestFacts, ScanLimits};
 
@@ -34,6 +35,11 @@ pub struct RouterOptions {
     pub annotate: Option<Arc<dyn Annotate>>,
     /// Host names under which this router is asked in absolute form, besides loopback's. Others are refused.
     pub server_names: Vec<String>,
+    /// Peers whose word on priority, tenant and origin counts: [`Config::trusted_peers`](crate::config::Config::trusted_peers).
+    /// Default none.
+    pub trusted_peers: Vec<Network>,
+    /// What upstreams are told of where a request comes from. Default: nothing but that it came through here.
+    pub forwarding: Forwarding,
     /// What clients that are refused for now are told to wait. Default 2 s: about the time in which a place comes free, and
     /// long enough not to be hammered.
     pub retry_after: Duration,
@@ -54,13 +60,16 @@ impl Default for RouterOptions {
             keys: None,
             annotate: None,
             server_names: Vec::new(),
+            trusted_peers: Vec::new(),
+            forwarding: Forwarding::default(),
             retry_after: Duration::from_secs(2),
             seed: None,
         }
     }
 }
 
-/// How long each stage of a request may take. There is no limit on the whole: a long answer is no fault.
+/// How long each stage of a request may take. An [`UpstreamSpec`](crate::upstream::UpstreamSpec) may say otherwise for its
+/// upstream, and a client may shorten each by header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
@@ -68,6 +77,10 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// From one byte of the answer to the next: [`crate::config::Timeouts::idle`].
     pub idle: Duration,
+    /// From the head of the request to the last byte of the answer: [`crate::config::Timeouts::whole`].
+    pub whole: Option<Duration>,
+    /// What is different for a model: [`crate::config::Timeouts::models`].
+    pub models: BTreeMap<String, ModelTimeouts>,
     /// From one piece of the client's body to the next: [`Limits::body_idle`].
     pub body_idle: Duration,
 }
@@ -78,6 +91,8 @@ impl Default for Timeouts {
         Self {
             first_byte: timeouts.first_byte,
             idle: timeouts.idle,
+            whole: timeouts.whole,
+            models: timeouts.models,
             body_idle: Limits::default().body_idle,
         }
     }

@@ -6,16 +6,17 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
+use tracing::Span;
 
 use super::body::{Body, BoxError};
 use super::refusal::Refusal;
+use super::timeouts::Stages;
 use crate::observe::{InFlight, Metrics};
 use crate::request::Dialect;
 use crate::upstream::Lease;
@@ -29,10 +30,10 @@ pub(super) struct Relay {
     timer: Option<Pin<Box<Sleep>>>,
     /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
     due: Option<Instant>,
-    first_byte: Duration,
-    idle: Duration,
+    stages: Stages,
     sent: Instant,
     any_byte: bool,
+    span: Span,
     /// How an event stream says that it was cut short; `None` for any other body, which is broken off.
     events: Option<Dialect>,
     tail: Tail,
@@ -47,8 +48,9 @@ pub(super) struct Request {
     pub(super) lease: Lease,
     /// When it was sent.
     pub(super) sent: Instant,
-    pub(super) first_byte: Duration,
-    pub(super) idle: Duration,
+    pub(super) stages: Stages,
+    /// What its log lines belong to.
+    pub(super) span: Span,
     pub(super) dialect: Dialect,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
@@ -82,8 +84,8 @@ impl Relay {
         let Request {
             lease,
             sent,
-            first_byte,
-            idle,
+            stages,
+            span,
             dialect,
             metrics,
             in_flight,
@@ -99,9 +101,9 @@ impl Relay {
             lease: Some(lease),
             timer: None,
             due: None,
-            first_byte,
-            idle,
+            stages,
             sent,
+            span,
             any_byte: false,
             events: (is_events && plain).then_some(dialect),
             tail: Tail::default(),
@@ -142,7 +144,9 @@ impl Relay {
     fn cut(&mut self, reason: &'static str, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.done = true;
         self.metrics.truncated(reason);
-        tracing::warn!(upstream = ?self.lease.as_ref().map(Lease::upstream), reason, %error, "an answer was cut short");
+        let upstream = self.lease.as_ref().map(Lease::upstream);
+        self.span
+            .in_scope(|| tracing::warn!(?upstream, reason, %error, "an answer was cut short"));
         // Dropped: the engine may still be at it.
         self.lease = None;
         self.body = Body::empty();
@@ -160,20 +164,25 @@ impl Relay {
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(text)))))
     }
 
+    /// Whether the time for all of it is over, also where bytes come without a pause.
+    fn is_over(&self) -> bool {
+        self.stages.ends.is_some_and(|ends| ends <= Instant::now())
+    }
+
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Self {
             any_byte,
             sent,
-            first_byte,
-            idle,
+            stages,
             ..
         } = *self;
         let set = || {
-            if any_byte {
-                Instant::now() + idle
+            let due = if any_byte {
+                Instant::now() + stages.idle
             } else {
-                sent + first_byte
-            }
+                sent + stages.first_byte
+            };
+            stages.ends.map_or(due, |ends| due.min(ends))
         };
         let due = *self.due.get_or_insert_with(set);
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
@@ -203,6 +212,9 @@ impl HttpBody for Relay {
         if this.done {
             return Poll::Ready(None);
         }
+        if this.is_over() {
+            return this.cut("whole_timeout", "the time for the whole of it was over".into());
+        }
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(None) => {
                 this.finish();
@@ -220,6 +232,9 @@ impl HttpBody for Relay {
             Poll::Ready(Some(Err(error))) => this.cut("upstream_broke_off", error),
             Poll::Pending => {
                 ready!(this.poll_timer(cx));
+                if this.is_over() {
+                    return this.cut("whole_timeout", "the time for the whole of it was over".into());
+                }
                 let what = if this.any_byte {
                     "upstream_idle"
                 } else {
@@ -254,6 +269,8 @@ impl Drop for Relay {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http_body_util::BodyExt;
     use tokio::time::timeout;
 
@@ -300,8 +317,12 @@ mod tests {
         let request = Request {
             lease: lease(),
             sent: Instant::now(),
-            first_byte: second * 1_000,
-            idle: second,
+            stages: Stages {
+                first_byte: second * 1_000,
+                idle: second,
+                ends: None,
+            },
+            span: Span::none(),
             dialect: Dialect::Openai,
             in_flight: metrics.arrived(),
             metrics,

@@ -7,25 +7,35 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use http::header::HOST;
 use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::{Instrument as _, Span, warn_span};
 
+use super::accept::OverTls;
 use super::admission::{admit, check_body};
+use super::asked::{Standing, Times};
 use super::attempt::{Answered, Outgoing};
 use super::body::{Body, BoxError};
-use super::headers::{announces_body, for_upstream, strip_hop_by_hop};
+use super::forwarded::{Hop, Via};
+use super::headers::{announces_body, for_upstream, strip_hop_by_hop, takes_trailers};
 use super::intake::{self, Budget};
 use super::local;
-use super::options::{RouterOptions, Timeouts};
+use super::options::RouterOptions;
+use super::peer::Origin;
 use super::refusal::Refusal;
 use super::relay::{self, Relay};
 use super::sending::{Means, Outcome, Sending};
+use super::timeouts::Allowed;
+use super::trace::{self, REQUEST_ID};
 use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{InFlight, Metrics, Page};
@@ -73,6 +83,7 @@ struct Inner {
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
     stopping: AtomicBool,
+    via: Via,
     handing_out: AbortHandle,
 }
 
@@ -100,6 +111,7 @@ impl Router {
             budget: Arc::default(),
             metrics: Arc::default(),
             stopping: AtomicBool::new(false),
+            via: Via::new(entropy()),
             handing_out,
         }))
     }
@@ -187,9 +199,15 @@ impl Router {
         let body = Body::new(body);
         let is_bare = body.is_end_stream();
         let metrics = &self.0.metrics;
+        let id = trace::request_id(&parts.headers, || self.0.places.next_seed());
+        // A warning is what it is for, so it is there wherever warnings are.
+        let span = warn_span!("request", id = id.to_str().unwrap_or_default());
         let mut arrival = Arrival {
             metrics: metrics.clone(),
             in_flight: Some(metrics.arrived()),
+            began: Instant::now(),
+            id: id.clone(),
+            span: span.clone(),
         };
         let route = path(&parts.uri).and_then(|path| Ok((Route::of(parts.method.as_str(), &path)?, path)));
         let (result, route) = match route {
@@ -198,11 +216,13 @@ impl Router {
                 None,
             ),
             Ok((route, path)) => (
-                self.route(parts, &path, &route, body, &mut arrival).await,
+                self.route(parts, &path, &route, body, &mut arrival)
+                    .instrument(span)
+                    .await,
                 Some(route),
             ),
         };
-        let response = result.unwrap_or_else(|mut refusal| {
+        let mut response = result.unwrap_or_else(|mut refusal| {
             metrics.refused(&refusal.reason);
             // Where there was no body, all of the request was read.
             refusal.close &= !is_bare;
@@ -212,6 +232,7 @@ impl Router {
             });
             refusal.into_response(dialect)
         });
+        trace::answer_with(response.headers_mut(), &id);
         arrival.in_flight = None;
         metrics.answered(route.as_ref(), response.status().as_u16());
         response
@@ -219,7 +240,7 @@ impl Router {
 
     async fn route(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         path: &str,
         route: &Route,
         body: Body,
@@ -231,36 +252,60 @@ impl Router {
         if route.class == RequestClass::Local {
             return local::answer(path, &published.load(), self.0.stopping.load(Relaxed));
         }
+        self.0.via.check(&parts.headers)?;
         let uri = upstream_uri(path, &parts.uri)?;
-        let Parts {
-            method, mut headers, ..
-        } = parts;
-        let announced = announces_body(&headers);
-        strip_hop_by_hop(&mut headers, &[]);
-        let intake = intake::read(&headers, route.body, body, &options, self.0.budget.clone()).await?;
-        let facts = self.facts(&options, &headers, route, &intake)?;
+        let announced = announces_body(&parts.headers);
+        let with_trailers = takes_trailers(&parts.headers);
+        strip_hop_by_hop(&mut parts.headers, &[]);
+        let origin = Origin::of(&parts.extensions, &options.trusted_peers);
+        let asked = Asked {
+            times: Times::read(&parts.headers)?,
+            standing: Standing::take(&mut parts.headers, origin.trusted)?,
+            began: arrival.began,
+        };
+        let intake = intake::read(&parts.headers, route.body, body, &options, self.0.budget.clone()).await?;
+        let (facts, allowed) = self.facts(&options, &parts.headers, route, &intake, asked)?;
         let bytes = intake.held.bytes();
         if bytes > 0 {
-            check_body(&method)?;
+            check_body(&parts.method)?;
         }
-        for_upstream(
-            &mut headers,
-            (announced || bytes > 0).then_some(bytes),
-            options.keys.is_some(),
-        );
+        self.say_whence(&options, &mut parts, origin, &arrival.id);
+        let body = (announced || bytes > 0).then_some(bytes);
+        for_upstream(&mut parts.headers, body, options.keys.is_some(), with_trailers);
         let outgoing = Outgoing {
-            method,
+            method: parts.method,
             uri,
-            headers,
+            headers: parts.headers,
             held: intake.held,
+            allowed,
         };
         match Sending::new(self.means(&options), &facts, &outgoing)
             .run()
             .await?
         {
-            Outcome::Live(answered) => Ok(self.relay(answered, &options.timeouts, route.dialect, arrival)),
+            Outcome::Live(answered) => Ok(self.relay(answered, route.dialect, arrival)),
             Outcome::Kept(response) => Ok(response),
         }
+    }
+
+    /// Tells the upstream which request it is, and where it comes from.
+    fn say_whence(&self, options: &RouterOptions, parts: &mut Parts, from: Origin, id: &HeaderValue) {
+        let Inner { via, places, .. } = &*self.0;
+        let over_tls = parts.extensions.get::<OverTls>().is_some();
+        let Parts { headers, uri, .. } = parts;
+        let asked_by = headers.get(HOST).cloned();
+        let hop = Hop {
+            from,
+            host: uri
+                .authority()
+                .map(Authority::as_str)
+                .or(asked_by.as_ref().and_then(|host| host.to_str().ok())),
+            scheme: if over_tls { "https" } else { "http" },
+        };
+        hop.say(headers, options.forwarding.forwarded);
+        via.say(headers, parts.version);
+        headers.insert(REQUEST_ID, id.clone());
+        trace::settle_trace(headers, options.forwarding.traceparent, || places.next_seed());
     }
 
     fn means<'a>(&'a self, options: &'a RouterOptions) -> Means<'a> {
@@ -286,7 +331,8 @@ impl Router {
         headers: &HeaderMap,
         route: &Route,
         intake: &intake::Intake,
-    ) -> Result<RequestFacts, Refusal> {
+        asked: Asked,
+    ) -> Result<(RequestFacts, Allowed), Refusal> {
         let inner = &*self.0;
         let (now, seed) = (inner.clock.now(), inner.places.next_seed());
         let mut facts = match &intake.scanned {
@@ -294,25 +340,36 @@ impl Router {
             Some(scanned) => RequestFacts::from_scan(route, scanned, now, seed)
                 .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string()))?,
         };
-        // All waits together are no longer than one.
-        facts.deadline = Some(now.saturating_add(options.queue.max_wait));
+        let Asked {
+            times,
+            standing,
+            began,
+        } = asked;
+        let allowed = Allowed::new(&options.timeouts, facts.model.as_deref(), times, began);
+        // All waits together are no longer than one, and than what is left of the whole.
+        let wait = options.queue.max_wait;
+        let left = allowed
+            .ends
+            .map(|ends| ends.saturating_duration_since(Instant::now()));
+        let wait = [times.max_wait, left]
+            .into_iter()
+            .flatten()
+            .fold(wait, Duration::min);
+        facts.deadline = Some(now.saturating_add(wait));
+        facts.priority = standing.priority.unwrap_or(facts.priority);
+        facts.tenant = standing.tenant.or(facts.tenant);
         if let Some(host) = &options.annotate {
             host.annotate(headers, &mut facts);
         }
-        Ok(facts)
+        Ok((facts, allowed))
     }
 
-    fn relay(
-        &self,
-        answered: Answered,
-        timeouts: &Timeouts,
-        dialect: Dialect,
-        arrival: &mut Arrival,
-    ) -> Response<Body> {
+    fn relay(&self, answered: Answered, dialect: Dialect, arrival: &mut Arrival) -> Response<Body> {
         let Answered {
             response,
             lease,
             sent,
+            stages,
         } = answered;
         let in_flight = arrival
             .in_flight
@@ -322,8 +379,8 @@ impl Router {
         let request = relay::Request {
             lease,
             sent,
-            first_byte: timeouts.first_byte,
-            idle: timeouts.idle,
+            stages,
+            span: arrival.span.clone(),
             dialect,
             metrics: self.0.metrics.clone(),
             in_flight,
@@ -337,6 +394,16 @@ impl Router {
 struct Arrival {
     metrics: Arc<Metrics>,
     in_flight: Option<InFlight>,
+    began: Instant,
+    id: HeaderValue,
+    span: Span,
+}
+
+/// What its client, and the peer that it came by, ask for.
+struct Asked {
+    times: Times,
+    standing: Standing,
+    began: Instant,
 }
 
 impl Drop for Arrival {

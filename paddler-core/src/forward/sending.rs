@@ -70,7 +70,6 @@ impl<'a> Sending<'a> {
         let Means {
             places,
             clock,
-            options,
             metrics,
             ..
         } = self.means;
@@ -82,7 +81,7 @@ impl<'a> Sending<'a> {
             if attempts == 0 {
                 metrics.waited(clock.now().since(self.facts.arrived));
             }
-            match attempt(place, self.outgoing, self.replayed, options.timeouts.first_byte).await {
+            match attempt(place, self.outgoing, self.replayed).await {
                 Ok(answered) => return Ok(Outcome::Live(answered)),
                 Err(failed) => self.judge(failed)?,
             }
@@ -97,12 +96,7 @@ impl<'a> Sending<'a> {
 
     /// Whether it may be sent once more, and where not.
     fn judge(&mut self, failed: Failed) -> Result<(), Refusal> {
-        let Means {
-            clock,
-            options,
-            metrics,
-            ..
-        } = self.means;
+        let Means { clock, metrics, .. } = self.means;
         match failed {
             Failed::NotSent { upstream, error } => {
                 tracing::debug!(%upstream, %error, "not sent; trying elsewhere");
@@ -141,14 +135,14 @@ impl<'a> Sending<'a> {
                 let message = format!("{upstream} took the request and gave no answer: {error}");
                 Err(Refusal::new(StatusCode::BAD_GATEWAY, "upstream_broke", message))
             }
-            Failed::Late { upstream } => {
-                tracing::warn!(%upstream, "no answer in time");
-                let message = format!("{upstream} gave no answer in {:?}", options.timeouts.first_byte);
-                Err(Refusal::new(
-                    StatusCode::GATEWAY_TIMEOUT,
-                    "first_byte_timeout",
-                    message,
-                ))
+            Failed::Late {
+                upstream,
+                after,
+                word,
+            } => {
+                tracing::warn!(%upstream, ?after, reason = word, "no answer in time");
+                let message = format!("{upstream} gave no answer in {after:?}");
+                Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, word, message))
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::queue::{QueueFull, QueueLimits, Ticket, Tried, WaitQueue, Waiting};
 use crate::request::{Facts, RequestFacts};
 use crate::schedule::{Ask, Class, Ending, Explanation, NodeId, Observer, Reason, Scratch, next_seed};
 use crate::status::{Published, Snapshot};
-use crate::upstream::{Lease, Transport, Upstream};
+use crate::upstream::{Lease, Transport, Upstream, UpstreamTimeouts};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -30,6 +30,7 @@ thread_local! {
 pub(super) struct Place {
     pub(super) lease: Lease,
     pub(super) upstream: Arc<dyn Upstream>,
+    pub(super) timeouts: UpstreamTimeouts,
 }
 
 /// A place, and why it is this one, where the log wants to know.
@@ -201,10 +202,12 @@ impl Places {
         let ask = Ask::new(facts, now, self.next_seed()).except(&except);
         let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, observer))?;
         let entry = snapshot.find(lease.upstream().as_str());
-        match entry.and_then(|entry| entry.spec().extensions.get::<Transport>()) {
-            Some(transport) => Ok(Place {
+        let spec = entry.map(|entry| entry.spec());
+        match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec.timeouts))) {
+            Some((transport, timeouts)) => Ok(Place {
                 lease,
                 upstream: transport.0.clone(),
+                timeouts,
             }),
             // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
             // reserve and give back the same place for ever.

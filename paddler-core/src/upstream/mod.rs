@@ -31,7 +31,9 @@ pub(crate) use ledger::Take;
 pub use ledger::{Ledger, OwnLoad, SampleToken};
 pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub(crate) use reserve::Reserve;
-pub use spec::{Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec};
+pub use spec::{
+    Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec, UpstreamTimeouts,
+};
 
 #[cfg(feature = "proxy")]
 pub use transport::{CallError, Connect, NewConnection, Sent, Transport, Upstream};

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +173,18 @@ pub struct Limits {
     pub max_sequences: Option<u32>,
 }
 
+/// How long steps may take at one upstream, where that is different from what the router has for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UpstreamTimeouts {
+    /// To connect to it.
+    pub connect: Option<Duration>,
+    /// From sending a request to the first byte of its answer.
+    pub first_byte: Option<Duration>,
+    /// Between two bytes of an answer.
+    pub idle: Option<Duration>,
+}
+
 /// What an upstream is: identity, address, labels, models, limits. Data, without behaviour.
 ///
 /// ```
@@ -203,6 +216,9 @@ pub struct UpstreamSpec {
     /// How much it may be given at once.
     #[serde(default)]
     pub limits: Limits,
+    /// How long steps may take there, where that is different.
+    #[serde(default)]
+    pub timeouts: UpstreamTimeouts,
     /// What an embedder knows beyond that.
     #[serde(skip)]
     pub extensions: Extensions,
@@ -222,6 +238,7 @@ impl UpstreamSpec {
             labels: BTreeMap::new(),
             models: None,
             limits: Limits::default(),
+            timeouts: UpstreamTimeouts::default(),
             extensions: Extensions::default(),
         })
     }
@@ -236,9 +253,10 @@ impl UpstreamSpec {
             labels,
             models,
             limits,
+            timeouts,
             extensions,
         } = self;
-        (id, url, protocol, engine, labels, models, limits)
+        (id, url, protocol, engine, labels, models, limits, timeouts)
             == (
                 &other.id,
                 &other.url,
@@ -247,6 +265,7 @@ impl UpstreamSpec {
                 &other.labels,
                 &other.models,
                 &other.limits,
+                &other.timeouts,
             )
             && extensions.same_as(&other.extensions)
     }

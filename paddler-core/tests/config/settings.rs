@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, Config, Fault, Limits, Mode, Place, Poll, Queue, Registry, Shutdown, Timeouts, Value,
+    AdminPaths, Config, Fault, Forwarded, Forwarding, Limits, Mode, ModelTimeouts, Place, Poll, Queue,
+    Registry, Shutdown, Timeouts, Traceparent, Value,
 };
 use paddler_core::schedule::{Tree, trees};
-use paddler_core::upstream::{Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls};
+use paddler_core::upstream::{
+    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamTimeouts,
+};
 
 fn read(text: &str) -> Config {
     Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap()
@@ -39,13 +42,35 @@ fn every_setting_is_read() {
             body_idle: Duration::from_secs(60),
         }
     );
+    let big = ModelTimeouts {
+        first_byte: Some(Duration::from_secs(30 * 60)),
+        idle: Some(Duration::from_secs(3 * 60)),
+        whole: Some(Duration::from_secs(2 * 3600)),
+    };
+    let small = ModelTimeouts {
+        whole: Some(Duration::from_secs(60)),
+        ..ModelTimeouts::default()
+    };
     assert_eq!(
         config.timeouts,
         Timeouts {
             connect: Duration::from_secs(1),
             first_byte: Duration::from_secs(3600),
             idle: Duration::from_secs(120),
+            whole: Some(Duration::from_secs(3 * 3600)),
             client_idle: Duration::from_secs(90),
+            models: [("llama-3", big), ("small:7b", small)]
+                .map(|(name, timeouts)| (name.to_owned(), timeouts))
+                .into(),
+        }
+    );
+    let peers: Vec<_> = config.trusted_peers.iter().map(ToString::to_string).collect();
+    assert_eq!(peers, ["10.0.0.0/8", "::1", "192.168.1.7"]);
+    assert_eq!(
+        config.forwarding,
+        Forwarding {
+            forwarded: Forwarded::Both,
+            traceparent: Traceparent::Make
         }
     );
     assert_eq!(
@@ -95,6 +120,15 @@ fn every_part_of_an_upstream_is_read() {
         Some(Models::Listed(vec![ModelEntry::new("llama-3"), adapter]))
     );
     assert_eq!(second.spec.limits.max_sequences, Some(256));
+    assert_eq!(first.spec.timeouts, UpstreamTimeouts::default());
+    assert_eq!(
+        second.spec.timeouts,
+        UpstreamTimeouts {
+            connect: Some(Duration::from_millis(500)),
+            first_byte: Some(Duration::from_secs(20 * 60)),
+            idle: Some(Duration::from_secs(90)),
+        }
+    );
     assert_eq!(second.api_key_file, Some(PathBuf::from("/run/secrets/gpu-2")));
     assert_eq!(second.spec.protocol, Protocol::default());
 
@@ -126,9 +160,12 @@ upstreams: []
 tree: gateway
 queue: {max_requests: 30, max_wait: 10s}
 limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
-timeouts: {connect: 2s, first_byte: 10m, idle: 60s, client_idle: 60s}
+timeouts: {connect: 2s, first_byte: 10m, idle: 60s, whole: off, client_idle: 60s, models: {}}
 poll: {interval: 1s, timeout: 3s, concurrency: 64}
 admin_paths: closed
+server_names: []
+trusted_peers: []
+forwarding: {forwarded: off, traceparent: pass}
 shutdown: {settle: 0s, grace: 30s}
 ";
     assert_eq!(shown(&read(said)), shown(&Config::default()));

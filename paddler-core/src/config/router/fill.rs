@@ -1,15 +1,20 @@
 //! How is each setting read over its default?
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AdminPaths, Config, Limits, Poll, Queue, Shutdown, Timeouts, upstream};
+use super::{
+    AdminPaths, Config, Forwarded, Forwarding, Limits, ModelTimeouts, Poll, Queue, Shutdown, Timeouts,
+    Traceparent, UpstreamConfig, upstream,
+};
 use crate::config::fault::Faults;
+use crate::config::network::Network;
 use crate::config::read::{At, Fields};
 use crate::config::registry::Registry;
 use crate::config::tree;
-use crate::config::units::show_bytes;
+use crate::config::units::{self, show_bytes};
 use crate::config::value::{Kind, Value, quoted};
 use crate::schedule::{Tree, trees};
 
@@ -45,13 +50,10 @@ pub(super) fn config(
     if let Some(at) = fields.take("limits", faults) {
         limits(&at, &mut config.limits, faults);
     }
-    if let Some(at) = fields.take("server_names", faults) {
-        let names = at.list(faults).unwrap_or_default();
-        config.server_names = names
-            .iter()
-            .filter_map(|at| at.text(faults).map(str::to_owned))
-            .collect();
-    }
+    names_and_peers(&mut fields, &mut config, faults);
+    section(&mut fields, "forwarding", faults, |fields, faults| {
+        forwarding(fields, &mut config.forwarding, faults);
+    });
     section(&mut fields, "timeouts", faults, |fields, faults| {
         timeouts(fields, &mut config.timeouts, faults);
     });
@@ -71,11 +73,7 @@ pub(super) fn config(
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
     });
-    if config.poll.timeout <= config.timeouts.connect {
-        let problem =
-            "`poll.timeout` is not longer than `timeouts.connect`: a machine that is gone would look busy";
-        At::root(value).fault_mend(faults, problem, "make `poll.timeout` longer");
-    }
+    poll_outlasts_connecting(&At::root(value), &config, faults);
     fields.end(faults);
     config.tree = fitting(config.tree, interval_before, config.poll.interval);
     Some(config)
@@ -91,6 +89,64 @@ fn fitting(tree: Tree, before: Duration, interval: Duration) -> Tree {
         }
     }
     tree
+}
+
+/// A poll has to see that no connection comes about, at each upstream.
+fn poll_outlasts_connecting(at: &At<'_>, config: &Config, faults: &mut Faults) {
+    let mend = "make `poll.timeout` longer";
+    if config.poll.timeout <= config.timeouts.connect {
+        let problem =
+            "`poll.timeout` is not longer than `timeouts.connect`: a machine that is gone would look busy";
+        at.fault_mend(faults, problem, mend);
+    }
+    for UpstreamConfig { spec, .. } in &config.upstreams {
+        if spec
+            .timeouts
+            .connect
+            .is_some_and(|connect| config.poll.timeout <= connect)
+        {
+            let problem = format!(
+                "`poll.timeout` is not longer than `timeouts.connect` of the upstream {}: it would look busy when it is gone",
+                spec.id
+            );
+            at.fault_mend(faults, problem, mend);
+        }
+    }
+}
+
+fn names_and_peers(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
+    if let Some(at) = fields.take("server_names", faults) {
+        let names = at.list(faults).unwrap_or_default();
+        config.server_names = names
+            .iter()
+            .filter_map(|at| at.text(faults).map(str::to_owned))
+            .collect();
+    }
+    if let Some(at) = fields.take("trusted_peers", faults) {
+        let peers = at.list(faults).unwrap_or_default();
+        config.trusted_peers = peers.iter().filter_map(|at| network(at, faults)).collect();
+    }
+}
+
+fn network(at: &At<'_>, faults: &mut Faults) -> Option<Network> {
+    let parsed = at.text(faults)?.parse::<Network>();
+    at.parsed(faults, parsed.map_err(|invalid| (invalid.problem, invalid.mend)))
+}
+
+fn forwarding(fields: &mut Fields<'_>, forwarding: &mut Forwarding, faults: &mut Faults) {
+    if let Some(at) = fields.take("forwarded", faults) {
+        let words = [
+            ("off", Forwarded::Off),
+            ("x-forwarded", Forwarded::XForwarded),
+            ("forwarded", Forwarded::Forwarded),
+            ("both", Forwarded::Both),
+        ];
+        forwarding.forwarded = at.word(faults, &words).unwrap_or_default();
+    }
+    if let Some(at) = fields.take("traceparent", faults) {
+        let words = [("pass", Traceparent::Pass), ("make", Traceparent::Make)];
+        forwarding.traceparent = at.word(faults, &words).unwrap_or_default();
+    }
 }
 
 /// A map under a key, if it is there.
@@ -158,6 +214,11 @@ fn address(at: &At<'_>, faults: &mut Faults) -> Option<SocketAddr> {
 pub(super) fn file(fields: &mut Fields<'_>, name: &'static str, faults: &mut Faults) -> Option<PathBuf> {
     let at = fields.take(name, faults)?;
     at.text(faults).map(PathBuf::from)
+}
+
+/// A time of a step, if it is there.
+pub(super) fn step(fields: &mut Fields<'_>, name: &'static str, faults: &mut Faults) -> Option<Duration> {
+    fields.take(name, faults)?.duration(faults, MOMENT..=DAY)
 }
 
 /// Reads a time into its place, if it is there.
@@ -290,6 +351,41 @@ fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults: &mut Fault
         &mut timeouts.client_idle,
         faults,
     );
+    if let Some(at) = fields.take("whole", faults) {
+        timeouts.whole = match &at.value.kind {
+            Kind::String(off) if off == "off" => None,
+            Kind::String(text) if units::duration(text).is_err() => {
+                let problem = format!("{} is neither off nor a length of time", quoted(text));
+                at.fault_mend(
+                    faults,
+                    problem,
+                    "write off, or a number and ms, s, m or h: 30s, 10m, 2h",
+                );
+                None
+            }
+            _ => at.duration(faults, MOMENT..=DAY),
+        };
+    }
+    if let Some(at) = fields.take("models", faults) {
+        timeouts.models = models(&at, faults);
+    }
+}
+
+fn models(at: &At<'_>, faults: &mut Faults) -> BTreeMap<String, ModelTimeouts> {
+    let mut models = BTreeMap::new();
+    for (name, at) in at.pairs(faults).into_iter().flatten() {
+        let Some(mut fields) = at.fields(faults) else {
+            continue;
+        };
+        let timeouts = ModelTimeouts {
+            first_byte: step(&mut fields, "first_byte", faults),
+            idle: step(&mut fields, "idle", faults),
+            whole: step(&mut fields, "whole", faults),
+        };
+        fields.end(faults);
+        models.insert(name.text.clone(), timeouts);
+    }
+    models
 }
 
 fn poll(fields: &mut Fields<'_>, poll: &mut Poll, faults: &mut Faults) {

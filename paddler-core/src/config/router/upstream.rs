@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::UpstreamConfig;
-use super::fill::file;
+use super::fill::{file, step};
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
 use crate::upstream::address::{Address, is_host, parse};
 use crate::upstream::{
-    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec,
+    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
 };
 
 const ENGINES: [(&str, Engine); 4] = [
@@ -170,6 +170,8 @@ fn settings(
     let max_in_flight = limit("max_in_flight");
     let max_sequences = limit("max_sequences");
     let api_key_file = file(fields, "api_key_file", faults);
+    let at = fields.take("timeouts", faults);
+    let timeouts = at.and_then(|at| timeouts(&at, faults)).unwrap_or_default();
     move |mut spec| {
         spec.protocol = protocol;
         spec.engine = engine;
@@ -177,6 +179,7 @@ fn settings(
         spec.models = models;
         spec.limits.max_in_flight = max_in_flight;
         spec.limits.max_sequences = max_sequences;
+        spec.timeouts = timeouts;
         UpstreamConfig { spec, api_key_file }
     }
 }
@@ -234,6 +237,17 @@ fn tls(at: &At<'_>, faults: &mut Faults) -> Option<Tls> {
     };
     fields.end(faults);
     Some(tls)
+}
+
+fn timeouts(at: &At<'_>, faults: &mut Faults) -> Option<UpstreamTimeouts> {
+    let mut fields = at.fields(faults)?;
+    let timeouts = UpstreamTimeouts {
+        connect: step(&mut fields, "connect", faults),
+        first_byte: step(&mut fields, "first_byte", faults),
+        idle: step(&mut fields, "idle", faults),
+    };
+    fields.end(faults);
+    Some(timeouts)
 }
 
 /// `any`, or a list of names and of `{id, aliases, parent}`.

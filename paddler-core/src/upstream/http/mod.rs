@@ -116,11 +116,9 @@ impl HttpConnect {
 
 impl Connect for HttpConnect {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
-        Ok(Arc::new(HttpUpstream::over(
-            self.dial.clone(),
-            spec,
-            self.options.clone(),
-        )?))
+        let mut options = self.options.clone();
+        options.connect_timeout = spec.timeouts.connect.unwrap_or(options.connect_timeout);
+        Ok(Arc::new(HttpUpstream::over(self.dial.clone(), spec, options)?))
     }
 }
 

@@ -1,0 +1,253 @@
+//! What does a client ask of the router itself?
+//!
+//! Anybody may ask for less time than there is, and nobody for more. Who matters and who pays is taken from trusted peers
+//! alone; from others these headers are removed, so that nobody behind us believes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::refusal::Refusal;
+use crate::config::units;
+
+const MAX_WAIT: HeaderName = HeaderName::from_static("x-paddler-max-wait");
+const FIRST_BYTE: HeaderName = HeaderName::from_static("x-paddler-timeout-first-byte");
+const IDLE: HeaderName = HeaderName::from_static("x-paddler-timeout-idle");
+const WHOLE: HeaderName = HeaderName::from_static("x-paddler-timeout-whole");
+const PRIORITY: HeaderName = HeaderName::from_static("x-paddler-priority");
+const TENANT: HeaderName = HeaderName::from_static("x-paddler-tenant");
+
+/// The longest name of a tenant, in bytes: it becomes a key of tables.
+const LONGEST_TENANT: usize = 256;
+
+/// The times that a client asks for; `None`: what there is.
+///
+/// The headers in which OpenAI's and Anthropic's clients tell their own time limits are not read. `x-stainless-timeout` is in
+/// seconds from some and in milliseconds from others, and `x-stainless-read-timeout` is about pauses. Who gives up hangs up,
+/// and that is seen at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) max_wait: Option<Duration>,
+    pub(super) first_byte: Option<Duration>,
+    pub(super) idle: Option<Duration>,
+    pub(super) whole: Option<Duration>,
+}
+
+impl Times {
+    /// Reads them. A time that cannot be read is refused: whoever sends it counts on it.
+    pub(super) fn read(headers: &HeaderMap) -> Result<Self, Refusal> {
+        Ok(Self {
+            max_wait: time(headers, &MAX_WAIT)?,
+            first_byte: some_time(headers, &FIRST_BYTE)?,
+            idle: some_time(headers, &IDLE)?,
+            whole: some_time(headers, &WHOLE)?,
+        })
+    }
+}
+
+/// What a trusted peer says of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) priority: Option<i32>,
+    pub(super) tenant: Option<Arc<str>>,
+}
+
+impl Standing {
+    /// Reads what a trusted peer says, and removes what any other says.
+    pub(super) fn take(headers: &mut HeaderMap, trusted: bool) -> Result<Self, Refusal> {
+        if !trusted {
+            headers.remove(PRIORITY);
+            headers.remove(TENANT);
+            return Ok(Self::default());
+        }
+        let priority = text(headers, &PRIORITY)?.map(|text| {
+            let form = "write critical, standard, sheddable or a whole number";
+            priority(text).ok_or_else(|| bad(&PRIORITY, text, form))
+        });
+        let tenant = text(headers, &TENANT)?.map(|text| {
+            let form = format!("write a name of 1 to {LONGEST_TENANT} bytes");
+            let fits = (1..=LONGEST_TENANT).contains(&text.len());
+            if fits {
+                Ok(Arc::from(text))
+            } else {
+                Err(bad(&TENANT, text, &form))
+            }
+        });
+        Ok(Self {
+            priority: priority.transpose()?,
+            tenant: tenant.transpose()?,
+        })
+    }
+}
+
+/// A number, or the words that the Gateway API Inference Extension began with.
+fn priority(text: &str) -> Option<i32> {
+    match text {
+        "critical" => Some(1),
+        "standard" => Some(0),
+        "sheddable" => Some(-1),
+        number => number.parse().ok(),
+    }
+}
+
+/// The one value of a header, as text.
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let show = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    if let Some(second) = values.next() {
+        return Err(bad(name, &show(second), "say it once"));
+    }
+    let text = value
+        .to_str()
+        .map_err(|_| bad(name, &show(value), "write visible ASCII"))?;
+    Ok(Some(text.trim()))
+}
+
+/// Seconds, or a number with a unit.
+fn time(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Duration>, Refusal> {
+    let Some(text) = text(headers, name)? else {
+        return Ok(None);
+    };
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let read = if plain {
+        units::duration(&format!("{text}s"))
+    } else {
+        units::duration(text)
+    };
+    match read {
+        Ok(time) => Ok(Some(time)),
+        Err(_) => Err(bad(
+            name,
+            text,
+            "write seconds (30, 0.5) or a number with a unit (250ms, 10s, 5m, 1h)",
+        )),
+    }
+}
+
+fn some_time(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Duration>, Refusal> {
+    match time(headers, name)? {
+        Some(Duration::ZERO) => Err(bad(name, "0", "write a time in which something can be done")),
+        time => Ok(time),
+    }
+}
+
+fn bad(name: &HeaderName, value: &str, form: &str) -> Refusal {
+    let value: String = value.chars().take(60).collect();
+    let message = format!("{name}: {value:?} cannot be read: {form}");
+    Refusal::bad_request("bad_header", message).closing()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn wait(value: &'static str) -> Option<Duration> {
+        Times::read(&map(&[("x-paddler-max-wait", value)]))
+            .unwrap()
+            .max_wait
+    }
+
+    #[test]
+    fn a_time_is_seconds_or_has_a_unit() {
+        let millis = |millis| Some(Duration::from_millis(millis));
+        assert_eq!(wait("30"), millis(30_000));
+        assert_eq!(wait("0.5"), millis(500));
+        assert_eq!(wait(" 250ms "), millis(250));
+        assert_eq!(wait("2m"), millis(120_000));
+        assert_eq!(wait("0"), millis(0), "not to wait is a wish, too");
+        assert_eq!(Times::read(&HeaderMap::new()).unwrap(), Times::default());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_name() {
+        for (name, value) in [
+            ("x-paddler-max-wait", "soon"),
+            ("x-paddler-max-wait", "-1"),
+            ("x-paddler-max-wait", ""),
+            ("x-paddler-max-wait", "."),
+            ("x-paddler-max-wait", "1e3"),
+            ("x-paddler-timeout-first-byte", "0"),
+            ("x-paddler-timeout-idle", "0ms"),
+            ("x-paddler-timeout-whole", "99999999999999999999999h"),
+        ] {
+            let refusal = Times::read(&map(&[(name, value)])).unwrap_err();
+            assert_eq!((refusal.status.as_u16(), &*refusal.reason), (400, "bad_header"));
+            assert!(refusal.message.starts_with(name), "{}", refusal.message);
+        }
+        let twice = map(&[("x-paddler-max-wait", "1"), ("x-paddler-max-wait", "1")]);
+        assert!(Times::read(&twice).is_err());
+    }
+
+    #[test]
+    fn only_a_trusted_peer_says_who_matters_and_who_pays() {
+        let said = [
+            ("x-paddler-priority", "sheddable"),
+            ("x-paddler-tenant", "a team"),
+        ];
+        let mut headers = map(&said);
+        assert_eq!(Standing::take(&mut headers, false).unwrap(), Standing::default());
+        assert!(headers.is_empty(), "nobody behind us believes it");
+        let mut headers = map(&said);
+        let standing = Standing::take(&mut headers, true).unwrap();
+        assert_eq!(
+            (standing.priority, standing.tenant.as_deref()),
+            (Some(-1), Some("a team"))
+        );
+        assert_eq!(
+            headers.len(),
+            2,
+            "a router behind us that trusts us reads it, too"
+        );
+        for (value, number) in [
+            ("critical", 1),
+            ("standard", 0),
+            ("-7", -7),
+            ("2147483647", i32::MAX),
+        ] {
+            let mut headers = map(&[("x-paddler-priority", value)]);
+            assert_eq!(Standing::take(&mut headers, true).unwrap().priority, Some(number));
+        }
+        for value in ["urgent", "2147483648", "1.5", ""] {
+            let mut headers = map(&[("x-paddler-priority", value)]);
+            assert!(Standing::take(&mut headers, true).is_err(), "{value}");
+            assert_eq!(Standing::take(&mut headers, false).unwrap(), Standing::default());
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(TENANT, HeaderValue::from_str(&"t".repeat(257)).unwrap());
+        assert!(
+            Standing::take(&mut headers, true).is_err(),
+            "it would be kept in tables"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_read_or_refused(value in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                let mut headers = HeaderMap::new();
+                for name in [MAX_WAIT, FIRST_BYTE, IDLE, WHOLE, PRIORITY, TENANT] {
+                    headers.insert(name, value.clone());
+                }
+                let read = Times::read(&headers);
+                prop_assert!(read.is_err() || read.is_ok_and(|times| times.whole > Some(Duration::ZERO)));
+                if let Ok(said) = Standing::take(&mut headers, true) {
+                    prop_assert!(said.tenant.is_some_and(|name| (1..=LONGEST_TENANT).contains(&name.len())));
+                }
+            }
+        }
+    }
+}
