@@ -218,3 +218,73 @@ async fn an_old_client_gets_what_it_can_read() {
     assert_eq!(get(world.addr, "/health").await.status, 200);
     world.quiet().await;
 }
+
+#[tokio::test]
+async fn trailers_reach_a_client_that_takes_them() {
+    let answer = "HTTP/1.1 200 OK\r\ntrailer: x-usage, x-other\r\ntransfer-encoding: chunked\r\n\r\n\
+                  5\r\nhello\r\n0\r\nx-usage: 7\r\nx-other: 8\r\n\r\n";
+    let stub = Stub::start([Do::say(answer)]).await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let mut client = Client::connect(world.addr).await;
+    client
+        .send("GET", "/page", "te: deflate;q=0.5, Trailers\r\n", "")
+        .await;
+    let head = client.head().await.unwrap();
+    assert_eq!(head.header("trailer"), Some("x-usage, x-other"));
+    client
+        .until("5\r\nhello\r\n0\r\nx-usage: 7\r\nx-other: 8\r\n\r\n")
+        .await;
+    assert!(
+        stub.seen()[0].contains("te: trailers\r\n"),
+        "the upstream is told that somebody takes them"
+    );
+    // Who takes none gets none, and the connection goes on.
+    let mut client = Client::connect(world.addr).await;
+    for _ in 0..2 {
+        client.send("GET", "/page", "", "").await;
+        let answer = client.answer().await;
+        assert_eq!((answer.text(), answer.end), ("hello", End::Whole));
+        assert!(!stub.seen().last().unwrap().contains("te: "));
+    }
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn words_before_the_answer_are_read_over() {
+    let answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n\
+                  HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+    let stub = Stub::start([Do::say(answer)]).await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let mut client = Client::connect(world.addr).await;
+    for _ in 0..2 {
+        client.post(CHAT, &chat(1)).await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.text()), (200, "hi"));
+    }
+    assert_eq!(stub.connections(), 1);
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_has_no_body_has_no_framing() {
+    // The length of what a 304 does not send may be told, and hyper's server does not tell it.
+    let same = "HTTP/1.1 304 Not Modified\r\netag: \"e\"\r\ncontent-length: 1234\r\n\r\n";
+    let gone = "HTTP/1.1 204 No Content\r\nx-a: 1\r\n\r\n";
+    let stub = Stub::start([Do::say(same), Do::say(gone), Do::ok("next")]).await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let mut client = Client::connect(world.addr).await;
+    client.send("GET", "/page", "", "").await;
+    let framing = |answer: &Answer| {
+        let names = ["content-length", "transfer-encoding"];
+        names.iter().any(|name| answer.header(name).is_some())
+    };
+    let answer = client.head().await.unwrap();
+    assert_eq!((answer.status, framing(&answer)), (304, false));
+    assert_eq!(answer.header("etag"), Some("\"e\""));
+    client.send("GET", "/page", "", "").await;
+    let answer = client.head().await.unwrap();
+    assert_eq!((answer.status, framing(&answer)), (204, false));
+    client.send("GET", "/page", "", "").await;
+    assert_eq!(client.answer().await.text(), "next");
+    world.quiet().await;
+}

@@ -31,10 +31,9 @@ fn trusting(setup: Setup) -> Setup {
 /// Sheds what may be shed.
 fn shedding(setup: Setup) -> Setup {
     let text =
-        "tree:\n  - when: critical\n    then: {pick: random}\n    else: {reject: shed, reason: not_now}\n";
-    let text = format!("{text}\n");
+        "tree:\n  when: critical\n  then: {pick: random}\n  else: {reject: {class: shed, reason: not_now}}\n";
     setup.with(|setup| {
-        setup.tree = tree_from_yaml(&text, "test", &Registry::new()).unwrap();
+        setup.tree = tree_from_yaml(text, "test", &Registry::new()).unwrap();
     })
 }
 
