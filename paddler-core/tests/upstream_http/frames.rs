@@ -36,6 +36,8 @@ pub(crate) enum Do {
     /// Closes the connection.
     Close,
     Nothing,
+    /// Nothing, nor anything else from now on.
+    Mute,
 }
 
 /// A frame that came.
@@ -95,6 +97,7 @@ pub(crate) struct Frames {
     pub(crate) authority: String,
     seen: Arc<Mutex<Vec<Frame>>>,
     connections: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
     serving: AbortHandle,
 }
 
@@ -107,18 +110,26 @@ impl Frames {
         let connections = Arc::new(AtomicUsize::new(0));
         let turn = Arc::new(AtomicUsize::new(0));
         let script: Arc<[Do]> = script.into_iter().collect();
-        let (log, count) = (seen.clone(), connections.clone());
+        let open = Arc::new(AtomicUsize::new(0));
+        let (log, count, now) = (seen.clone(), connections.clone(), open.clone());
         let serving = tokio::spawn(async move {
-            let mut open = JoinSet::new();
+            let mut tasks = JoinSet::new();
             while let Ok((io, _)) = listener.accept().await {
                 count.fetch_add(1, Relaxed);
-                open.spawn(serve(io, streams, script.clone(), turn.clone(), log.clone()));
+                now.fetch_add(1, Relaxed);
+                let serving = serve(io, streams, script.clone(), turn.clone(), log.clone());
+                let now = now.clone();
+                tasks.spawn(async move {
+                    serving.await;
+                    now.fetch_sub(1, Relaxed);
+                });
             }
         });
         Self {
             authority,
             seen,
             connections,
+            open,
             serving: serving.abort_handle(),
         }
     }
@@ -129,6 +140,11 @@ impl Frames {
 
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
+    }
+
+    /// How many connections to it are open.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Relaxed)
     }
 
     /// The frames of this kind that have come.
@@ -149,7 +165,7 @@ const OK: &[u8] = &[0x88];
 /// `x-end: 1`, written out.
 const TRAILER: &[u8] = b"\x00\x05x-end\x011";
 
-async fn serve(
+pub(crate) async fn serve(
     mut io: impl Io,
     streams: u32,
     script: Arc<[Do]>,
@@ -200,6 +216,7 @@ async fn serve(
                     }
                     Do::Close => return,
                     Do::Nothing => {}
+                    Do::Mute => while Frame::read(&mut io).await.is_some() {},
                 }
             }
             _ => {}

@@ -1,18 +1,22 @@
 //! Does HTTP/2 to an upstream lose nothing, hold nothing up, and say how far a request had come?
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use http::{Request, Version};
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
-use paddler_core::upstream::http::{HttpOptions, HttpUpstream, Tcp};
+use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Io, Tcp};
 use paddler_core::upstream::{CallError, Http2, NewConnection, Sent, Upstream as _, UpstreamSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::frames::{DATA, Do, Frames, HEADERS, RESET, SETTINGS, WINDOW_UPDATE};
-use super::net::{eventually, soon};
+use super::frames::{DATA, Do, Frames, HEADERS, RESET, SETTINGS, WINDOW_UPDATE, serve};
+use super::net::{Net, eventually, soon};
 
 fn over_http2(url: &str) -> Arc<HttpUpstream> {
     let mut spec = UpstreamSpec::new("engine", url).unwrap();
@@ -259,4 +263,76 @@ async fn an_upgrade_is_refused_where_only_http2_is_spoken() {
         .unwrap();
     assert_eq!(sent(soon(upstream.call(request)).await), Sent::No);
     assert_eq!(engine.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_the_upstream_it_belongs_to_and_not_before_its_streams() {
+    let engine = Frames::start(100, [Do::Begin("a")]).await;
+    let upstream = over_http2(&engine.url());
+    let held = call(&upstream).await.unwrap();
+    drop(upstream);
+    let mut body = held.into_body();
+    assert_eq!(
+        soon(body.frame()).await.unwrap().unwrap().into_data().unwrap(),
+        "a"
+    );
+    assert_eq!(engine.open(), 1);
+    drop(body);
+    eventually("it is closed", || engine.open() == 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_is_left_when_its_address_has_left_the_names_answer() {
+    let (old, new) = (
+        Frames::start(100, [Do::Begin("a")]).await,
+        Frames::start(100, [Do::Begin("b")]).await,
+    );
+    let at = |engine: &Frames| engine.authority.parse().unwrap();
+    let net = Net::new(&[at(&old)]);
+    let mut spec = UpstreamSpec::new("engine", "http://engine.test:80").unwrap();
+    spec.protocol.http2 = Http2::Always;
+    let mut options = HttpOptions::default();
+    options.address_ttl = Duration::ZERO;
+    let upstream = HttpUpstream::over(net.clone(), &spec, options).unwrap();
+    let held = call(&upstream).await.unwrap();
+    net.now(&[at(&new)]);
+    soon(async {
+        while new.connections() == 0 {
+            call(&upstream).await.unwrap();
+        }
+    })
+    .await;
+    // What is under way there may end there.
+    assert_eq!(old.open(), 1);
+    drop(held);
+    eventually("it is closed", || old.open() == 0).await;
+}
+
+/// A network without sockets, so that time can be paused.
+#[derive(Debug)]
+struct Within(Vec<Do>);
+
+#[async_trait]
+impl Dial for Within {
+    async fn dial(&self, _address: SocketAddr) -> io::Result<Box<dyn Io>> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(serve(
+            theirs,
+            100,
+            self.0.as_slice().into(),
+            Arc::default(),
+            Arc::default(),
+        ));
+        Ok(Box::new(ours))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_falls_silent_is_given_up_and_the_request_may_have_been_worked_on() {
+    let mut spec = UpstreamSpec::new("engine", "http://192.0.2.1").unwrap();
+    spec.protocol.http2 = Http2::Always;
+    let dial = Arc::new(Within(vec![Do::Ok, Do::Mute]));
+    let upstream = HttpUpstream::over(dial, &spec, HttpOptions::default()).unwrap();
+    upstream.call(post()).await.unwrap();
+    assert_eq!(sent(upstream.call(post()).await), Sent::Yes);
 }

@@ -11,6 +11,7 @@ mod frames;
 #[cfg(feature = "http2")]
 mod http2;
 mod net;
+mod routed;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;

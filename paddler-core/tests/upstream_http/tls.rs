@@ -23,10 +23,10 @@ use super::net::soon;
 use super::server::{Log, Server, speak_http1};
 
 /// Whoever is asked who signed a certificate.
-struct Ca(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Ca(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, as PEM.
-struct Pair {
+pub(crate) struct Pair {
     certificate: String,
     key: String,
 }
@@ -36,14 +36,14 @@ impl Ca {
         Self::named("ca")
     }
 
-    fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
         params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn sign(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    pub(crate) fn sign(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         change(&mut params);
         let key = KeyPair::generate().unwrap();
@@ -51,6 +51,10 @@ impl Ca {
             certificate: params.signed_by(&key, &self.0).unwrap().pem(),
             key: key.serialize_pem(),
         }
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
     }
 
     fn roots(&self) -> Arc<RootCertStore> {
@@ -61,10 +65,10 @@ impl Ca {
 }
 
 /// Files that are gone with the test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
         let folder =
@@ -73,7 +77,7 @@ impl Folder {
         Self(folder)
     }
 
-    fn file(&self, name: &str, text: &str) -> Option<PathBuf> {
+    pub(crate) fn file(&self, name: &str, text: &str) -> Option<PathBuf> {
         let file = self.0.join(name);
         std::fs::write(&file, text).unwrap();
         Some(file)
@@ -117,8 +121,8 @@ pub(crate) async fn accept(io: TcpStream, config: Arc<rustls::ServerConfig>, log
     speak_http1(io, log).await;
 }
 
-/// A server that shows this, and the folder with the CA's file.
-async fn server(pair: &Pair, clients: Option<&Ca>, alpn: &[&str]) -> Server {
+/// A server that shows this, wants to know who its clients are, and offers these protocols.
+pub(crate) async fn server(pair: &Pair, clients: Option<&Ca>, alpn: &[&str]) -> Server {
     let server = Server::start().await;
     *server.tls.lock().unwrap() = Some(server_config(pair, clients, alpn));
     server
@@ -156,7 +160,7 @@ async fn a_certificate_of_the_ca_that_is_named_is_trusted_and_no_other() {
     let (folder, ca, renewed, other) = (Folder::new(), Ca::new(), Ca::new(), Ca::named("other"));
     let server = server(&ca.sign("127.0.0.1", |_| {}), None, &[]).await;
     let trusting = |ca: &Ca| Tls {
-        ca: folder.file("ca.pem", &ca.0.pem()),
+        ca: folder.file("ca.pem", &ca.pem()),
         ..Tls::default()
     };
     assert_eq!(
@@ -175,7 +179,7 @@ async fn a_name_that_the_certificate_is_not_for_is_refused_unless_it_is_named() 
     let (folder, ca) = (Folder::new(), Ca::new());
     let server = server(&ca.sign("gpu-1.lan", |_| {}), None, &[]).await;
     let mut tls = Tls {
-        ca: folder.file("ca.pem", &ca.0.pem()),
+        ca: folder.file("ca.pem", &ca.pem()),
         ..Tls::default()
     };
     let why = refused(&upstream(&server, tls.clone(), |_| {})).await;
@@ -196,7 +200,7 @@ async fn a_certificate_whose_time_is_not_now_is_refused() {
         });
         let server = server(&pair, None, &[]).await;
         let tls = Tls {
-            ca: folder.file("ca.pem", &ca.0.pem()),
+            ca: folder.file("ca.pem", &ca.pem()),
             ..Tls::default()
         };
         let why = refused(&upstream(&server, tls, |_| {})).await;
@@ -243,7 +247,7 @@ async fn an_upstream_that_wants_to_know_who_we_are_is_shown_our_certificate() {
     for alpn in http2 {
         let server = server(&ca.sign("127.0.0.1", |_| {}), Some(&clients), alpn).await;
         let tls = Tls {
-            ca: folder.file("ca.pem", &ca.0.pem()),
+            ca: folder.file("ca.pem", &ca.pem()),
             ..Tls::default()
         };
         let showing = |pair: &Pair| Tls {
@@ -274,7 +278,7 @@ async fn a_file_that_is_replaced_is_read_again_and_one_that_is_broken_changes_no
     let (folder, before, after) = (Folder::new(), Ca::new(), Ca::new());
     let server = server(&before.sign("127.0.0.1", |_| {}), None, &[]).await;
     let tls = Tls {
-        ca: folder.file("ca.pem", &before.0.pem()),
+        ca: folder.file("ca.pem", &before.pem()),
         ..Tls::default()
     };
     let upstream = upstream(&server, tls, |_| {});
@@ -284,7 +288,7 @@ async fn a_file_that_is_replaced_is_read_again_and_one_that_is_broken_changes_no
     *server.tls.lock().unwrap() = Some(server_config(&after.sign("127.0.0.1", |_| {}), None, &[]));
     refused(&upstream).await;
     // Longer, so that it is seen even where time is coarse.
-    folder.file("ca.pem", &format!("# renewed\n{}", after.0.pem()));
+    folder.file("ca.pem", &format!("# renewed\n{}", after.pem()));
     get(&upstream).await.unwrap();
 }
 
@@ -292,7 +296,7 @@ async fn a_file_that_is_replaced_is_read_again_and_one_that_is_broken_changes_no
 async fn files_that_cannot_be_used_are_named() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let (own, other) = (ca.sign("router", |_| {}), ca.sign("router", |_| {}));
-    let ca_file = folder.file("ca.pem", &ca.0.pem());
+    let ca_file = folder.file("ca.pem", &ca.pem());
     for (name, tls) in [
         (
             "missing.pem",
@@ -347,7 +351,7 @@ async fn an_upstream_in_clear_is_told_from_one_over_tls() {
     let folder = Folder::new();
     let server = Server::start().await;
     let tls = Tls {
-        ca: folder.file("ca.pem", &Ca::new().0.pem()),
+        ca: folder.file("ca.pem", &Ca::new().pem()),
         ..Tls::default()
     };
     let why = refused(&upstream(&server, tls, |_| {})).await;
@@ -360,7 +364,7 @@ async fn http2_is_agreed_upon_where_the_upstream_offers_it_and_it_is_wanted() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let pair = ca.sign("127.0.0.1", |_| {});
     let tls = Tls {
-        ca: folder.file("ca.pem", &ca.0.pem()),
+        ca: folder.file("ca.pem", &ca.pem()),
         ..Tls::default()
     };
     let both: &[&str] = &["h2", "http/1.1"];
@@ -393,7 +397,7 @@ async fn an_upgrade_goes_over_http1_where_else_http2_is_spoken() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let server = server(&ca.sign("127.0.0.1", |_| {}), None, &["h2", "http/1.1"]).await;
     let tls = Tls {
-        ca: folder.file("ca.pem", &ca.0.pem()),
+        ca: folder.file("ca.pem", &ca.pem()),
         ..Tls::default()
     };
     let upstream = upstream(&server, tls, |_| {});

@@ -54,12 +54,13 @@ async fn trailers_of_an_answer_get_through() {
     let server = Server::start().await;
     let request = Request::get("/")
         .header("te", "trailers")
-        .header("connection", "te");
-    let request = request.body(Body::empty()).unwrap();
+        .body(Body::empty())
+        .unwrap();
     let response = soon(upstream(&server, |_| {}).call(request)).await.unwrap();
     let body = soon(response.into_body().collect()).await.unwrap();
     assert_eq!(body.trailers().unwrap()["x-end"], "1");
     assert_eq!(body.to_bytes(), "words");
+    assert_eq!(server.seen()[0].headers()["connection"], "te");
 }
 
 #[tokio::test]

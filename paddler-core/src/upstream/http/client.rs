@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::{AUTHORIZATION, HOST, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 #[cfg(feature = "http2")]
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -279,7 +279,9 @@ impl HttpUpstream {
         if multiplex::was_refused(&error) {
             return Err(Failed::Sent(CallError::new(Sent::No, error)));
         }
-        Err(self.broken(reused && stream.bytes_read() == before, error))
+        // Where it was silent for long, it had not been closed: there may be work going on.
+        let lost = reused && stream.bytes_read() == before && !error.is_timeout();
+        Err(self.broken(lost, error))
     }
 
     fn kept_out(&self, why: &str) -> Failed {
@@ -337,6 +339,11 @@ impl fmt::Debug for HttpUpstream {
 /// HTTP/1.1 has the host in `Host`, and the path alone where the URI stands. One that was meant for HTTP/2 is put back.
 fn for_http1(request: &mut Request<Body>) {
     *request.version_mut() = Version::HTTP_11;
+    let headers = request.headers_mut();
+    // It is about this connection alone, which has to be said (RFC 9110, 10.1.4).
+    if headers.contains_key(TE) && !headers.contains_key(CONNECTION) {
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
     let mut parts = match request.uri().authority() {
         Some(_) => std::mem::take(request.uri_mut()).into_parts(),
         None => return,
