@@ -19,6 +19,9 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Sends the request; answers when the head of the response is here. Dropping the future, or the response's body
     /// before its end, must end the request at the upstream.
     ///
+    /// A request with `Upgrade` asks for another protocol. Where the upstream agrees (101), the response carries hyper's
+    /// `OnUpgrade` among its extensions, and the connection belongs to whoever takes it.
+    ///
     /// # Errors
     /// Best a [`CallError`], which says how far the request had come; any other error counts as
     /// [`Sent::Yes`](Sent::Yes).

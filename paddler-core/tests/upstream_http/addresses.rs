@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use http::Request;
+use http_body_util::BodyExt as _;
+use paddler_core::forward::Body;
 use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Tcp};
-use paddler_core::upstream::{CallError, Extensions, Sent, UpstreamSpec};
+use paddler_core::upstream::{CallError, Extensions, Sent, Upstream as _, UpstreamSpec};
 
 use super::net::{HANG, Named, Net, eventually, get, soon};
 
@@ -33,7 +36,12 @@ async fn a_kept_connection_does_not_outlive_its_address_in_the_names_answer() {
     );
     let net = Net::new(&[old.addr]);
     let upstream = upstream(&net, |options| options.address_ttl = Duration::ZERO);
-    assert_eq!(get(&upstream).await.unwrap(), "old");
+    // Two are kept, of which one is used again and one is not.
+    let request = || Request::get("/").body(Body::empty()).unwrap();
+    for response in [upstream.call(request()).await, upstream.call(request()).await] {
+        soon(response.unwrap().into_body().collect()).await.unwrap();
+    }
+    assert_eq!(old.open(), 2);
     // The old one stays up, and would go on to answer.
     net.now(&[new.addr]);
     get(&upstream).await.unwrap();
@@ -49,17 +57,11 @@ async fn a_connection_in_use_is_not_kept_once_its_address_has_left() {
     );
     let net = Net::new(&[old.addr]);
     let upstream = upstream(&net, |options| options.address_ttl = Duration::ZERO);
-    let request = http::Request::get("/")
-        .body(paddler_core::forward::Body::empty())
-        .unwrap();
-    let held = soon(paddler_core::upstream::Upstream::call(&upstream, request))
-        .await
-        .unwrap();
+    let request = Request::get("/").body(Body::empty()).unwrap();
+    let held = soon(upstream.call(request)).await.unwrap();
     net.now(&[new.addr]);
     assert_eq!(get(&upstream).await.unwrap(), "new");
-    soon(http_body_util::BodyExt::collect(held.into_body()))
-        .await
-        .unwrap();
+    soon(held.into_body().collect()).await.unwrap();
     eventually("it was closed at its end", || old.open() == 0).await;
     assert_eq!(get(&upstream).await.unwrap(), "new");
 }

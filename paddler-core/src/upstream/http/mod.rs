@@ -40,7 +40,8 @@ pub struct HttpOptions {
     /// The longest that making a connection may take. Default 2 s: a machine on the same network answers in
     /// milliseconds, and one that does not is better left for another.
     pub connect_timeout: Duration,
-    /// How long an unused connection is kept. Default 4 s, under the 5 s after which llama.cpp and vLLM close theirs.
+    /// How long an unused connection of HTTP/1.1 is kept; one of HTTP/2 says itself when it ends. Default 4 s, under the
+    /// 5 s after which llama.cpp and vLLM close theirs.
     pub idle_timeout: Duration,
     /// How long a connection rests after a streamed answer before it is used again. Default 50 ms: llama.cpp closes the
     /// connection right after a stream, without having said so, and a request sent into that is lost.
