@@ -120,6 +120,23 @@ let response = router.handle(request).await;
 assert_eq!(response.status(), 400, "a model is named by a string");
 # Ok(()) }
 ```
+
+# Test what you build
+
+Each way out and in can be replaced, so that a test needs no real network, engine or time:
+
+| instead of | put |
+|---|---|
+| connections to upstreams, for requests and polls | a [`Dial`](upstream::http::Dial), with [`HttpConnect::dial`](upstream::http::HttpConnect::dial) |
+| the listener | an [`Accept`](forward::Accept) |
+| time | tokio's paused clock: [`Clock`] follows it |
+| chance | [`RouterOptions::seed`](forward::RouterOptions::seed) |
+| statuses | a [`StatusSource`](status::StatusSource) that tells what the test wants |
+| engines | the simulated engine `paddler-engine` of this repository: faults on command, checksums, a journal of what became of each request |
+
+With the first two over a simulated network (`turmoil` or another), router, pollers, engines and clients run in one thread and
+in simulated time, through partitions, slow links, held packets and crashes, and the same seed gives the same run.
+`tests/network` of this crate does so; its `world.rs` is the set-up, in 150 lines.
 "#
 )]
 
