@@ -65,9 +65,12 @@ pub(crate) async fn listen() -> io::Result<TcpListener> {
     TcpListener::bind((IpAddr::from(Ipv4Addr::UNSPECIFIED), PORT)).await
 }
 
-/// What engines note: who began which request, and when (in simulated milliseconds).
+/// When (in simulated milliseconds) which engine began which request.
+pub(crate) type Begun = (u64, &'static str, String);
+
+/// What engines note.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Notes(Arc<Mutex<Vec<(u64, &'static str, String)>>>);
+pub(crate) struct Notes(Arc<Mutex<Vec<Begun>>>);
 
 impl Notes {
     pub(crate) fn add(&self, engine: &'static str, id: &str) {
@@ -75,7 +78,7 @@ impl Notes {
         self.0.lock().unwrap().push((at, engine, id.to_owned()));
     }
 
-    pub(crate) fn all(&self) -> Vec<(u64, &'static str, String)> {
+    pub(crate) fn all(&self) -> Vec<Begun> {
         self.0.lock().unwrap().clone()
     }
 

@@ -12,9 +12,10 @@ use super::load::{Ending, Outcome};
 /// What one engine did with one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
+    /// Which engine.
+    pub(crate) engine: usize,
     pub(crate) faults: Vec<String>,
     pub(crate) answered: Option<u16>,
-    pub(crate) bytes: bool,
     pub(crate) end: Option<End>,
     /// The engine was killed, or started again, before the end.
     pub(crate) killed: bool,
@@ -32,7 +33,7 @@ pub(crate) struct Journals(HashMap<String, Vec<Seen>>);
 
 impl Journals {
     /// Adds all that one engine has written down.
-    pub(crate) fn add(&mut self, lines: &[JournalLine]) {
+    pub(crate) fn add(&mut self, engine: usize, lines: &[JournalLine]) {
         let mut open: HashMap<&str, Seen> = HashMap::new();
         for line in lines {
             let id = line.id.as_str();
@@ -40,6 +41,7 @@ impl Journals {
                 (Happened::Started, _) => self.kill(&mut open),
                 (Happened::Began { faults, .. }, _) => {
                     let seen = Seen {
+                        engine,
                         faults: faults.clone(),
                         ..Seen::default()
                     };
@@ -48,7 +50,6 @@ impl Journals {
                     }
                 }
                 (Happened::Answered { status }, Some(seen)) => seen.answered = Some(*status),
-                (Happened::FirstByte, Some(seen)) => seen.bytes = true,
                 (Happened::Ended { end, .. }, Some(seen)) => {
                     seen.end = Some(*end);
                     if let Some(seen) = open.remove(id) {
@@ -98,16 +99,19 @@ pub(crate) enum Verdict {
     Corrupt(String),
 }
 
-/// Judges one request. `able`: some upstream was able to serve during all of it.
-pub(crate) fn judge(outcome: &Outcome, seen: &[Seen], able: bool) -> Verdict {
+/// Judges one request. `able` tells whether an engine was able to serve during all of it.
+pub(crate) fn judge(outcome: &Outcome, seen: &[Seen], able: &Able<'_>) -> Verdict {
     match (&outcome.ending, outcome.status) {
         (Ending::Left, _) => Verdict::Left,
-        (_, Some(200..=299)) => answered(outcome, seen),
+        (_, Some(200..=299)) => answered(outcome, seen, able),
         _ => refused(outcome, seen, able),
     }
 }
 
-fn answered(outcome: &Outcome, seen: &[Seen]) -> Verdict {
+/// Whether this engine, or any (`None`), was able from then to then.
+pub(crate) type Able<'a> = dyn Fn(Option<usize>, &Outcome) -> bool + 'a;
+
+fn answered(outcome: &Outcome, seen: &[Seen], able: &Able<'_>) -> Verdict {
     let altered = |seen: &Seen| seen.has("wrong-length");
     match (&outcome.ending, outcome.check) {
         (Ending::Whole, Ok(())) => Verdict::Good,
@@ -115,35 +119,29 @@ fn answered(outcome: &Outcome, seen: &[Seen]) -> Verdict {
         (Ending::Whole, Err(_)) if seen.iter().any(altered) => {
             Verdict::Excused("the engine told a wrong length")
         }
-        (Ending::Whole, Err(Corrupt::Unfinished)) if outcome.error_event => broken_off(outcome, seen),
+        (Ending::Whole, Err(Corrupt::Unfinished)) if outcome.error_event => broken_off(outcome, seen, able),
         (Ending::Whole, Err(error)) => Verdict::Corrupt(format!("{}: {error}; {seen:?}", outcome.id)),
-        _ => broken_off(outcome, seen),
+        _ => broken_off(outcome, seen, able),
     }
 }
 
 /// A stream that visibly ended before its end.
-fn broken_off(outcome: &Outcome, seen: &[Seen]) -> Verdict {
-    let broke = |seen: &Seen| {
-        seen.killed
-            || matches!(seen.end, Some(End::Cut | End::Failed))
-            || (seen.end == Some(End::Cancelled)
-                && (seen.has("stall-after") || seen.has("stall") || seen.has("crash-on-disconnect")))
-    };
-    if seen.iter().any(broke) {
+fn broken_off(outcome: &Outcome, seen: &[Seen], able: &Able<'_>) -> Verdict {
+    let broke = |seen: &Seen| seen.killed || matches!(seen.end, Some(End::Cut | End::Failed));
+    // It stood still, or broke off all that it had begun: what is given up then is given up with reason.
+    let stood_still = |seen: &Seen| seen.end == Some(End::Cancelled) && !able(Some(seen.engine), outcome);
+    if seen.iter().any(|seen| broke(seen) || stood_still(seen)) {
         Verdict::Excused("broken off by its engine, visibly")
-    } else if seen.iter().any(|seen| seen.end == Some(End::Cancelled)) {
-        // A crash ends all streams of an engine, whatever faults they were under themselves.
-        Verdict::Excused("given up by the router after bytes, visibly")
     } else {
         Verdict::Lost(describe("broken off though its engine was whole", outcome, seen))
     }
 }
 
-fn refused(outcome: &Outcome, seen: &[Seen], able: bool) -> Verdict {
+fn refused(outcome: &Outcome, seen: &[Seen], able: &Able<'_>) -> Verdict {
     // Refusals without work are to be taken elsewhere, others are the engine's answer.
     let own = |seen: &Seen| seen.answered == outcome.status && !matches!(outcome.status, Some(429 | 503));
-    let is_no_http = |seen: &Seen| seen.has("raw") && seen.bytes;
-    if !able {
+    let is_no_http = |seen: &Seen| seen.has("raw") && seen.answered.is_some();
+    if !able(None, outcome) {
         Verdict::Excused("nobody was able to serve")
     } else if seen.iter().any(own) {
         Verdict::Excused("the engine's own answer")
@@ -197,13 +195,16 @@ mod tests {
     #[test]
     fn journals_tell_what_was_killed_and_what_ended() {
         let mut journals = Journals::default();
-        journals.add(&[
-            line(r#"{"ms":0,"id":"","event":"started"}"#),
-            line(r#"{"ms":1,"id":"a","event":"began","path":"/","faults":["reset"]}"#),
-            line(r#"{"ms":1,"id":"b","event":"began","path":"/","faults":[]}"#),
-            line(r#"{"ms":2,"id":"a","event":"ended","end":"cut","bytes":0}"#),
-            line(r#"{"ms":0,"id":"","event":"started"}"#),
-        ]);
+        journals.add(
+            0,
+            &[
+                line(r#"{"ms":0,"id":"","event":"started"}"#),
+                line(r#"{"ms":1,"id":"a","event":"began","path":"/","faults":["reset"]}"#),
+                line(r#"{"ms":1,"id":"b","event":"began","path":"/","faults":[]}"#),
+                line(r#"{"ms":2,"id":"a","event":"ended","end":"cut","bytes":0}"#),
+                line(r#"{"ms":0,"id":"","event":"started"}"#),
+            ],
+        );
         assert_eq!(
             (journals.of("a")[0].end, journals.of("a")[0].killed),
             (Some(End::Cut), false)
@@ -218,15 +219,15 @@ mod tests {
     #[test]
     fn no_answer_is_a_loss_while_somebody_was_able() {
         let none = outcome(None, Ending::Broken("reset".into()), Err(Corrupt::Unfinished));
-        assert!(matches!(judge(&none, &[], true), Verdict::Lost(_)));
-        assert!(matches!(judge(&none, &[], false), Verdict::Excused(_)));
+        assert!(matches!(judge(&none, &[], &|_, _| true), Verdict::Lost(_)));
+        assert!(matches!(judge(&none, &[], &|_, _| false), Verdict::Excused(_)));
         let busy = outcome(Some(503), Ending::Whole, Err(Corrupt::Unfinished));
         let loading = Seen {
             answered: Some(503),
             ..Seen::default()
         };
         assert!(matches!(
-            judge(&busy, std::slice::from_ref(&loading), true),
+            judge(&busy, std::slice::from_ref(&loading), &|_, _| true),
             Verdict::Lost(_)
         ));
         let broken = outcome(Some(500), Ending::Whole, Err(Corrupt::Unfinished));
@@ -234,17 +235,20 @@ mod tests {
             answered: Some(500),
             ..Seen::default()
         };
-        assert!(matches!(judge(&broken, &[own], true), Verdict::Excused(_)));
+        assert!(matches!(
+            judge(&broken, &[own], &|_, _| true),
+            Verdict::Excused(_)
+        ));
     }
 
     #[test]
     fn an_answer_that_looks_whole_must_be() {
         let good = outcome(Some(200), Ending::Whole, Ok(()));
-        assert_eq!(judge(&good, &[], true), Verdict::Good);
+        assert_eq!(judge(&good, &[], &|_, _| true), Verdict::Good);
         for error in [Corrupt::Altered, Corrupt::Unfinished] {
             let bad = outcome(Some(200), Ending::Whole, Err(error));
             assert!(matches!(
-                judge(&bad, &[Seen::default()], true),
+                judge(&bad, &[Seen::default()], &|_, _| true),
                 Verdict::Corrupt(_)
             ));
         }
@@ -255,13 +259,30 @@ mod tests {
             ..Seen::default()
         };
         assert!(
-            matches!(judge(&told, &[whole], true), Verdict::Lost(_)),
+            matches!(judge(&told, &[whole], &|_, _| true), Verdict::Lost(_)),
             "its engine sent all of it"
         );
         let killed = Seen {
             killed: true,
             ..Seen::default()
         };
-        assert!(matches!(judge(&told, &[killed], true), Verdict::Excused(_)));
+        assert!(matches!(
+            judge(&told, &[killed], &|_, _| true),
+            Verdict::Excused(_)
+        ));
+        let given_up = Seen {
+            engine: 3,
+            end: Some(End::Cancelled),
+            ..Seen::default()
+        };
+        let given_up = std::slice::from_ref(&given_up);
+        assert!(
+            matches!(judge(&told, given_up, &|_, _| true), Verdict::Lost(_)),
+            "its engine was well"
+        );
+        assert!(matches!(
+            judge(&told, given_up, &|engine, _| engine != Some(3)),
+            Verdict::Excused(_)
+        ));
     }
 }

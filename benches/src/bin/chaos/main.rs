@@ -165,9 +165,9 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
     let runs = gateway.program().runs();
     let mut panics = gateway.panics();
     let mut journals = Journals::default();
-    for engine in &fleet.engines {
+    for (number, engine) in fleet.engines.iter().enumerate() {
         let engine = engine.lock().await;
-        journals.add(&engine.journal()?);
+        journals.add(number, &engine.journal()?);
         panics += engine.panics();
     }
     println!(
@@ -210,9 +210,10 @@ async fn all_able(gateway: &GatewayProcess) -> Result<(), Failure> {
 fn tell_verdicts(all: &[Outcome], journals: &Journals, fleet: &Fleet, show: usize) -> (usize, usize) {
     let (mut lost, mut corrupt) = (Vec::new(), Vec::new());
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let able =
+        |engine: Option<usize>, outcome: &Outcome| fleet.was_able(engine, outcome.began, outcome.ended);
     for outcome in all {
-        let able = fleet.anyone_able(outcome.began, outcome.ended);
-        let word = match judge::judge(outcome, journals.of(&outcome.id), able) {
+        let word = match judge::judge(outcome, journals.of(&outcome.id), &able) {
             Verdict::Good => "whole",
             Verdict::Left => "left by the client",
             Verdict::Excused(word) => word,

@@ -42,10 +42,13 @@ impl Fleet {
         all[engine].push((at, able));
     }
 
-    /// Whether some engine was able from then to then.
-    pub(crate) fn anyone_able(&self, from: u64, to: u64) -> bool {
+    /// Whether this engine, or any (`None`), was able from then to then.
+    pub(crate) fn was_able(&self, engine: Option<usize>, from: u64, to: u64) -> bool {
         let all = self.able.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().any(|turns| throughout(turns, from, to))
+        match engine {
+            Some(engine) => throughout(&all[engine], from, to),
+            None => all.iter().any(|turns| throughout(turns, from, to)),
+        }
     }
 
     /// Some engine that nobody else has a hand on.
