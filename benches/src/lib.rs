@@ -10,6 +10,7 @@
 //!
 //! ```sh
 //! cargo run --release -p paddler-benches --bin chaos -- --seconds 600
+//! cargo run --release -p paddler-benches --bin streams -- --streams 9500 --seconds 300
 //! ```
 
 pub mod harness;
