@@ -13,6 +13,7 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use paddler_core::observe::UpstreamStatus;
+use paddler_core::request::path::decode_part as decoded;
 use paddler_core::upstream::UpstreamId;
 use serde_json::{Value, json};
 
@@ -153,32 +154,11 @@ async fn reload(control: &Control) -> Answer {
     }
 }
 
-/// What stands for a segment of a path. What is no escape stands for itself.
-fn decoded(segment: &str) -> String {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [byte, after @ ..] = rest {
-        let escaped = (*byte == b'%').then(|| after.get(..2)).flatten();
-        let escaped = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(escaped.unwrap_or(*byte));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
 
     use super::*;
-
-    #[test]
-    fn ids_are_read_as_they_were_written() {
-        assert_eq!(decoded("10.0.0.3:8080"), "10.0.0.3:8080");
-        assert_eq!(decoded("10.0.0.3%3A8080"), "10.0.0.3:8080");
-        assert_eq!(decoded("a%2fb%25%zz%4"), "a/b%%zz%4");
-        assert_eq!(decoded("%e2%82%ac+%ff"), "€+\u{fffd}");
-    }
 
     #[test]
     fn a_web_page_is_known_by_what_its_browser_says() {

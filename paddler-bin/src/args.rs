@@ -77,6 +77,10 @@ pub(crate) enum Command {
     Balancer(Serve),
     /// Read a config file and print every fault in it, each with its place.
     Check(Check),
+    /// Read a key from standard input and print its hash, which may stand in a file of keys in its place.
+    ///
+    /// Nothing keeps the key, so it has to be one that nobody can guess, such as `openssl rand -hex 32` makes.
+    HashKey,
     /// Start three simulated engines and a gateway on free ports of this machine, and print a request to try.
     Demo,
 }
@@ -112,7 +116,7 @@ pub(crate) struct Serve {
     /// What kind of server the upstreams of --upstream are [default: auto].
     #[arg(long, value_enum, env = "PADDLER_ENGINE")]
     pub(crate) engine: Option<EngineArg>,
-    /// A file with the keys of which clients must present one, one a line.
+    /// A file with the keys of which clients must present one: one a line, or a list with what each may do.
     #[arg(long, value_name = "FILE", env = "PADDLER_API_KEY_FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
     /// A file with the keys for the management listener's API, one a line.

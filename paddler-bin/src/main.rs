@@ -6,6 +6,7 @@ mod check;
 mod control;
 mod demo;
 mod files;
+mod hash_key;
 mod management;
 mod reload;
 mod run;
@@ -64,6 +65,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Check(check) => check::check(&check),
         Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve)),
         Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve)),
+        Command::HashKey => hash_key::hash_key(),
         Command::Demo => to_its_end(demo::demo()),
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use paddler_core::Moment;
 use paddler_core::config::{Config, Mode};
+use paddler_core::forward::Keys;
 use paddler_core::status::{Members, Snapshot};
 use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
@@ -93,15 +94,18 @@ pub(crate) struct Reloads {
 /// What is needed of the config in force to see what another one changes.
 struct InForce {
     specs: Vec<UpstreamSpec>,
+    /// With what their owners have used.
+    keys: Option<Keys>,
     poll: paddler_core::config::Poll,
     fixed: Vec<(&'static str, String)>,
     files: Vec<PathBuf>,
 }
 
 impl InForce {
-    fn new(config: &Config, specs: Vec<UpstreamSpec>) -> Self {
+    fn new(config: &Config, specs: Vec<UpstreamSpec>, keys: Option<Keys>) -> Self {
         Self {
             specs,
+            keys,
             poll: config.poll,
             fixed: fixed(config),
             files: settings::files(config),
@@ -130,15 +134,15 @@ fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {
 }
 
 impl Reloads {
-    /// `config` and `specs` are in force, as they came from `origin`.
+    /// `config`, upstreams and keys are in force, as they came from `origin`.
     pub(crate) fn new(
         control: Arc<Control>,
         origin: Origin,
         members: Members,
         config: &Config,
-        specs: Vec<UpstreamSpec>,
+        (specs, keys): (Vec<UpstreamSpec>, Option<Keys>),
     ) -> Self {
-        let in_force = InForce::new(config, specs);
+        let in_force = InForce::new(config, specs, keys);
         let watched = Watched::new(files::look(origin.files(in_force.files.iter().cloned())));
         Self {
             control,
@@ -238,10 +242,14 @@ impl Reloads {
                 spec.extensions.keep::<UpstreamKey>(&before.extensions);
             }
         }
-        let now = InForce::new(&config, specs);
+        let mut now = InForce::new(&config, specs, None);
         let poll = config.poll_options();
         let patience = poll.timeout + config.timeouts.connect;
-        let options = settings::router_options(&config, secrets.keys);
+        let keys = match (secrets.keys, &self.in_force.keys) {
+            (Some(keys), Some(before)) => Some(keys.continuing(before)),
+            (keys, _) => keys,
+        };
+        let options = settings::router_options(&config, keys.clone());
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
         if now.poll != self.in_force.poll {
@@ -255,6 +263,7 @@ impl Reloads {
             .map(|(now, _)| now.0)
             .collect();
         let fixed = std::mem::take(&mut self.in_force.fixed);
+        now.keys = keys;
         self.in_force = InForce { fixed, ..now };
         Ok(needs_restart)
     }

@@ -46,6 +46,7 @@ pub(crate) struct Gateway {
     management_keys: Option<Keys>,
     members: Members,
     specs: Vec<UpstreamSpec>,
+    keys: Option<Keys>,
     config: Config,
 }
 
@@ -59,7 +60,7 @@ impl Gateway {
             management: management_keys,
         } = secrets;
         let listener = bind(config.listen, "--listen").await?;
-        let options = settings::router_options(&config, keys);
+        let options = settings::router_options(&config, keys.clone());
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -85,6 +86,7 @@ impl Gateway {
             management_keys,
             members,
             specs,
+            keys,
             config,
         })
     }
@@ -142,7 +144,13 @@ impl Gateway {
         }
         // Who is asked and listens no more says so.
         if let Some((origin, hangups)) = origin {
-            let reloads = Reloads::new(control.clone(), origin, self.members, &config, self.specs);
+            let reloads = Reloads::new(
+                control.clone(),
+                origin,
+                self.members,
+                &config,
+                (self.specs, self.keys),
+            );
             tokio::spawn(reloads.run(hangups, requests));
         } else {
             drop(requests);

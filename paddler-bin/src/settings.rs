@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
-use paddler_core::forward::{Keys, RouterOptions};
+use paddler_core::forward::{InvalidKeys, Keys, RouterOptions};
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::{UpstreamKey, check_tls};
 use serde_json::{Map, Value as Json};
@@ -336,5 +336,9 @@ fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
 
 fn keys(file: &Path, what: &str) -> Result<Keys, String> {
     let text = keys_text(file, what, "make it, one key a line")?;
-    Keys::read(&text).map_err(|error| format!("{} ({what}): {error}", file.display()))
+    Keys::read_named(&text, &file.display().to_string()).map_err(|error| match error {
+        // Each with the name of the file, and its place in it.
+        InvalidKeys::Faults(faults) => faults.to_string(),
+        error => format!("{} ({what}): {error}", file.display()),
+    })
 }

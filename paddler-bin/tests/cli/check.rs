@@ -129,5 +129,8 @@ async fn the_example_is_sound_and_says_the_defaults() {
     let mut config = Config::read(&text, file, Mode::Gateway, &Registry::new()).unwrap();
     assert_eq!(config.upstreams.len(), 2);
     config.upstreams.clear();
+    let keys = std::fs::read_to_string(file.replace("paddler.yaml", "keys.yaml")).unwrap();
+    let keys = paddler_core::forward::Keys::read(&keys).unwrap();
+    assert!(keys.has(b"change-me-and-hide-me"));
     assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use paddler_engine::{Engine, EngineConfig};
 
 use crate::path;
-use crate::support::client::{ask, eventually, get};
+use crate::support::client::{ask, chat, eventually, get, post};
 use crate::support::program::{Ended, Program, address_in, run};
 
 const LISTEN: &str = "--listen=127.0.0.1:0";
@@ -70,6 +70,7 @@ async fn upstreams_come_from_the_flags_or_the_environment_or_the_file() {
         "MANAGEMENT",
         "ENGINE",
         "API_KEY_FILE",
+        "MANAGEMENT_KEY_FILE",
         "UPSTREAM_API_KEY_FILE",
         "MAX_REQUESTS",
     ]
@@ -286,4 +287,83 @@ async fn a_log_level_that_cannot_be_read_is_told() {
     program.logs(|line| line.contains("INFO"));
     let program = Program::start(&args, &[("RUST_LOG", "")]);
     program.logs(|line| line.contains("INFO"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_keys_may_hold_hashes_and_says_what_each_key_may_do() {
+    let key = "4f1b7c0d-a-key-that-nobody-guesses";
+    let hashed = hash_of(key);
+    let keys = path(
+        "settings-keys.yaml",
+        &format!("keys:\n  - {{name: a, {hashed}, models: [m], requests_per_minute: 2}}\n"),
+    );
+    let engine = Engine::start(EngineConfig::llamacpp("m").instant())
+        .await
+        .unwrap();
+    let args = [
+        "gateway",
+        LISTEN,
+        "--management=off",
+        "--api-key-file",
+        &keys,
+        "--upstream",
+        &engine.url(),
+    ];
+    let program = Program::start(&args, &[("RUST_LOG", "trace")]);
+    let address = address_in(&program.logs(|line| line.contains("requests come in")));
+    let ask_as = async |key: &str, model: &str| {
+        let mut asked = post("/v1/chat/completions", &chat(model, 1));
+        asked
+            .headers_mut()
+            .insert("authorization", format!("Bearer {key}").parse().unwrap());
+        ask(address, asked).await
+    };
+    eventually("it is ready", async || {
+        ask(address, get("/health")).await.status == 200
+    })
+    .await;
+    assert_eq!(ask_as(key, "m").await.status, 200);
+    assert_eq!(ask_as(key, "other").await.status, 403);
+    assert_eq!(ask_as(key, "m").await.headers["x-paddler-reason"], "key_rate");
+    assert_eq!(
+        ask_as(hashed.trim_start_matches("sha256: "), "m").await.status,
+        401,
+        "a hash opens nothing"
+    );
+    program.signal("TERM");
+    let ended = program.ended().await;
+    assert!(
+        !ended.log.contains(key) && !ended.log.contains(&hashed),
+        "{}",
+        ended.log
+    );
+
+    let bad = path(
+        "settings-bad-keys.yaml",
+        "keys:\n  - {name: a, key: sk-secret, requests_per_minut: 2}\n",
+    );
+    let config = path("settings-bad-keys-config.yaml", &format!("api_key_file: {bad}\n"));
+    let ended = fails(&["check", &config], &[], 1).await;
+    let says = format!("{bad}:2:31: keys[0]: something stands here that is not known");
+    assert!(
+        ended.log.starts_with(&says) && !ended.log.contains("secret"),
+        "{ended:?}"
+    );
+}
+
+/// What `paddler hash-key` prints.
+fn hash_of(key: &str) -> String {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paddler"));
+    let command = command
+        .arg("hash-key")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "{key}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }

@@ -12,6 +12,8 @@
 //! [`tree`].
 
 mod fault;
+#[cfg(feature = "keys")]
+pub(crate) mod keys;
 mod network;
 mod read;
 mod registry;

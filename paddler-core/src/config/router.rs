@@ -93,8 +93,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How engines are asked how they are.
     pub poll: Poll,
-    /// A file with the keys of which clients must present one, one a line. Default `None`: whoever reaches `listen` may
-    /// send requests. As it is written: `paddler` looks for a relative path beside the config file.
+    /// A file with the keys of which clients must present one: one a line, or a list with what each may do. Default `None`:
+    /// whoever reaches `listen` may send requests. As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
     /// A file with the keys for the management listener's API, one a line. Default `None`: then that API changes something
     /// only for programs on this machine, and only where `management` is on loopback. Health and metrics need no key.

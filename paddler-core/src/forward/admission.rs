@@ -1,6 +1,7 @@
 //! Is this request for us, and may it be asked?
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::request::Parts;
@@ -9,22 +10,23 @@ use http::{Method, StatusCode, Version};
 use super::headers::{announces_bytes, presented_key};
 use super::options::RouterOptions;
 use super::refusal::Refusal;
+use super::rights::Client;
 use crate::config::AdminPaths;
 use crate::request::{BodyKind, RequestClass, Route};
 
-/// Judges what can be judged before the body is read.
+/// Judges what can be judged before the body is read. Says who asks, if that is asked for.
 pub(super) fn admit(
     parts: &Parts,
     path: &str,
     route: &Route,
     options: &RouterOptions,
-) -> Result<(), Refusal> {
+) -> Result<Option<Arc<Client>>, Refusal> {
     check_target(parts, options)?;
     check_method(&parts.method)?;
     if announces_bytes(&parts.headers) {
         check_body(&parts.method)?;
     }
-    check_key(parts, path, route, options)?;
+    let client = check_key(parts, path, route, options)?;
     match route.class {
         RequestClass::Admin if options.admin == AdminPaths::Closed => {
             let message = format!("{path} shows or changes the inside of an engine, and is closed here");
@@ -34,7 +36,7 @@ pub(super) fn admit(
             let message = format!("the body of {path} cannot be read here, so its model is not known");
             Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message).closing())
         }
-        _ => Ok(()),
+        _ => Ok(client),
     }
 }
 
@@ -84,18 +86,28 @@ fn check_target(parts: &Parts, options: &RouterOptions) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", message).closing())
 }
 
-fn check_key(parts: &Parts, path: &str, route: &Route, options: &RouterOptions) -> Result<(), Refusal> {
-    let Some(keys) = &options.keys else { return Ok(()) };
+fn check_key(
+    parts: &Parts,
+    path: &str,
+    route: &Route,
+    options: &RouterOptions,
+) -> Result<Option<Arc<Client>>, Refusal> {
+    let Some(keys) = &options.keys else {
+        return Ok(None);
+    };
     // Who asks for the health has no key, and a browser sends none when it asks what it may send.
     let is_health = route.class == RequestClass::Local && path.ends_with("/health");
     let is_preflight =
         parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
     if is_health || is_preflight {
-        return Ok(());
+        return Ok(None);
     }
-    let message = match presented_key(&parts.headers) {
-        Some(key) if keys.allows(key) => return Ok(()),
-        Some(_) => "the API key is not known here",
+    let presented = presented_key(&parts.headers);
+    let message = match presented {
+        Some(key) => match keys.client(key) {
+            Some(client) => return Ok(Some(client)),
+            None => "the API key is not known here",
+        },
         None => "an API key is needed: send it as Authorization: Bearer KEY",
     };
     Err(Refusal::new(StatusCode::UNAUTHORIZED, "api_key", message).closing())

@@ -1,18 +1,25 @@
-//! Who may use the router?
+//! Which keys may clients present?
 
 use std::fmt;
+use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
-use super::options::Authorise;
+use super::rights::{Authorise, Client};
+use crate::config::keys::{self, KeyHash};
+#[cfg(feature = "yaml")]
+use crate::config::{ConfigFaults, Value};
 
-/// Keys that clients may present. Only their hashes are held, and comparing takes the same time for every wrong key.
+/// Keys that clients may present, and whose they are. Only their hashes are held, and comparing takes the same time for every
+/// wrong key.
 #[derive(Clone)]
-pub struct Keys(Vec<[u8; 32]>);
+pub struct Keys {
+    hashes: Vec<KeyHash>,
+    clients: Vec<Arc<Client>>,
+}
 
-/// Why a text holds no keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a text holds no keys. It shows none of what the text holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidKeys {
     /// There is none: a door that nobody can open is a mistake.
@@ -22,6 +29,14 @@ pub enum InvalidKeys {
         /// The line, from 1.
         line: usize,
     },
+    /// What begins like a hash is none.
+    NotHash {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The list has faults.
+    #[cfg(feature = "yaml")]
+    Faults(ConfigFaults),
 }
 
 impl fmt::Display for InvalidKeys {
@@ -34,71 +49,171 @@ impl fmt::Display for InvalidKeys {
                 f,
                 "the key in line {line} cannot be sent in a header: write visible ASCII characters"
             ),
+            Self::NotHash { line } => write!(
+                f,
+                "line {line} begins with sha256: and is no hash: write 64 hex digits after it"
+            ),
+            #[cfg(feature = "yaml")]
+            Self::Faults(faults) => faults.fmt(f),
         }
     }
 }
 
 impl std::error::Error for InvalidKeys {}
 
+/// What a line with a hash in the place of a key begins with.
+const HASHED: &str = "sha256:";
+
 impl Keys {
-    /// Reads one key from each line. Empty lines and those that begin with `#` do not count.
+    /// Reads a file of keys: one key a line, or (feature `yaml`) a list, with what each may do.
+    ///
+    /// In lines, empty ones and those that begin with `#` do not count, `sha256:` and 64 hex digits stand for a key by its
+    /// hash, and everybody may do everything. A list:
+    ///
+    /// ```yaml
+    /// keys:
+    ///   - name: team-a                  # in messages and figures; must be there
+    ///     key: sk-1                     # or sha256: and 64 hex digits, which `paddler hash-key` prints
+    ///     models: [llama-3]             # default: all; an alias counts as its model, an adapter as its base
+    ///     requests_per_minute: 600      # default: any number, of these three
+    ///     tokens_per_minute: 100000     # of prompts and answers
+    ///     max_in_flight: 8              # those that wait among them
+    ///     priority: 0                   # below 0: may be shed
+    ///     tenant: team-a                # who pays; default: the name
+    ///     weight: 1                     # the tenant's share of a full pool, against others'
+    /// ```
     ///
     /// ```
     /// use paddler_core::forward::{Authorise, Keys};
     ///
     /// let keys = Keys::read("# team a\nsk-1\n\nsk-2\n")?;
-    /// assert!(keys.allows(b"sk-2"));
-    /// assert!(!keys.allows(b"sk-3") && !keys.allows(b""));
+    /// assert_eq!(&*keys.client(b"sk-1").unwrap().name, "key-1");
+    /// assert!(keys.client(b"sk-3").is_none() && keys.client(b"").is_none());
     /// assert!(Keys::read("# none\n").is_err());
     /// # Ok::<(), paddler_core::forward::InvalidKeys>(())
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKeys`] when there is none, or one that nobody can send.
+    /// [`InvalidKeys`] when there is none, or one that nobody can send, or a list with faults.
     pub fn read(text: &str) -> Result<Self, InvalidKeys> {
+        Self::read_named(text, "")
+    }
+
+    /// The same, with the name of the file for the faults of a list.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_named(text: &str, name: &str) -> Result<Self, InvalidKeys> {
         // Some editors put a mark before the first line.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut keys = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let key = line.trim();
-            if key.is_empty() || key.starts_with('#') {
-                continue;
-            }
-            if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(InvalidKeys::NotVisible { line: index + 1 });
-            }
-            keys.push(Sha256::digest(key).into());
+        #[cfg(feature = "yaml")]
+        if is_list(text) {
+            let value = Value::from_yaml(text, name).map_err(InvalidKeys::Faults)?;
+            let clients = keys::clients(&value, name).map_err(InvalidKeys::Faults)?;
+            return Ok(Self::of(clients));
         }
-        if keys.is_empty() {
-            Err(InvalidKeys::None)
-        } else {
-            Ok(Self(keys))
-        }
+        let _ = name;
+        lines(text).map(Self::of)
     }
-}
 
-impl Keys {
+    fn of(clients: impl IntoIterator<Item = (KeyHash, Client)>) -> Self {
+        let (hashes, clients) = clients
+            .into_iter()
+            .map(|(hash, client)| (hash, Arc::new(client)))
+            .unzip();
+        Self { hashes, clients }
+    }
+
+    /// Goes on with what was used of the allowances before, by key: for keys that are read again.
+    #[must_use]
+    pub fn continuing(mut self, before: &Self) -> Self {
+        let used: std::collections::HashMap<_, _> = before.hashes.iter().zip(&before.clients).collect();
+        for (hash, client) in self.hashes.iter().zip(&mut self.clients) {
+            if let Some(before) = used.get(hash) {
+                *client = Arc::new(Client::clone(client).continuing(before));
+            }
+        }
+        self
+    }
+
+    /// The hash of a key, as it may stand in a file in the key's place; `None` for what cannot be sent in a header.
+    ///
+    /// ```
+    /// use paddler_core::forward::Keys;
+    ///
+    /// let hash = Keys::hash("sk-1").unwrap();
+    /// assert!(Keys::read(&hash).unwrap().has(b"sk-1"));
+    /// assert!(Keys::hash("two words").is_none());
+    /// ```
+    pub fn hash(key: &str) -> Option<String> {
+        let digits = |hash: KeyHash| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        keys::is_visible(key).then(|| format!("{HASHED} {}", digits(keys::hash(key.as_bytes()))))
+    }
+
     /// Whether this is one of them.
     pub fn has(&self, key: &[u8]) -> bool {
-        let presented: [u8; 32] = Sha256::digest(key).into();
-        // Every key is compared, so the time does not tell which one came close.
-        let any = self
-            .0
-            .iter()
-            .fold(Choice::from(0), |any, known| any | known.ct_eq(&presented));
-        any.into()
+        self.client(key).is_some()
     }
 }
 
 impl Authorise for Keys {
-    fn allows(&self, key: &[u8]) -> bool {
-        self.has(key)
+    fn client(&self, key: &[u8]) -> Option<Arc<Client>> {
+        let presented = keys::hash(key);
+        // Every key is compared, so the time does not tell which one came close, nor where it stands.
+        let (mut found, mut index) = (0u8, 0u32);
+        for (at, known) in (0u32..).zip(&self.hashes) {
+            let same = known.ct_eq(&presented);
+            index.conditional_assign(&at, same);
+            found |= same.unwrap_u8();
+        }
+        if found == 0 {
+            None
+        } else {
+            self.clients.get(index as usize).cloned()
+        }
     }
 }
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.0.len())
+        write!(f, "Keys({})", self.hashes.len())
+    }
+}
+
+/// The lines that count, with their numbers.
+fn counting(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = (1..).zip(text.lines().map(str::trim));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// No key begins so: what can be sent has no space in it, and the word alone would be a poor key.
+#[cfg(feature = "yaml")]
+fn is_list(text: &str) -> bool {
+    counting(text).next().is_some_and(|(_, first)| {
+        first == "---"
+            || first == "-"
+            || ["keys:", "- ", "{", "["]
+                .iter()
+                .any(|begins| first.starts_with(begins))
+    })
+}
+
+fn lines(text: &str) -> Result<Vec<(KeyHash, Client)>, InvalidKeys> {
+    let mut clients: Vec<(KeyHash, Client)> = Vec::new();
+    for (line, key) in counting(text) {
+        let hash = match key.strip_prefix(HASHED) {
+            Some(hash) => keys::parse_hash(hash.trim()).ok_or(InvalidKeys::NotHash { line })?,
+            None if keys::is_visible(key) => keys::hash(key.as_bytes()),
+            None => return Err(InvalidKeys::NotVisible { line }),
+        };
+        if clients.iter().all(|(known, _)| *known != hash) {
+            clients.push((hash, Client::new(format!("key-{}", clients.len() + 1))));
+        }
+    }
+    if clients.is_empty() {
+        Err(InvalidKeys::None)
+    } else {
+        Ok(clients)
     }
 }
 
@@ -106,9 +221,13 @@ impl fmt::Debug for Keys {
 mod tests {
     use super::*;
 
+    fn name(keys: &Keys, key: &str) -> Option<String> {
+        keys.client(key.as_bytes()).map(|client| client.name.to_string())
+    }
+
     #[test]
     fn a_mark_before_the_first_line_is_no_part_of_a_key() {
-        assert!(Keys::read("\u{feff}sk-1\r\nsk-2").unwrap().allows(b"sk-1"));
+        assert!(Keys::read("\u{feff}sk-1\r\nsk-2").unwrap().has(b"sk-1"));
         assert_eq!(Keys::read("\u{feff}# team a\n").unwrap_err(), InvalidKeys::None);
         assert_eq!(
             Keys::read("sk-1\nsk 2\n").unwrap_err(),
@@ -118,5 +237,111 @@ mod tests {
             Keys::read("ключ").unwrap_err(),
             InvalidKeys::NotVisible { line: 1 }
         );
+    }
+
+    #[test]
+    fn a_key_may_stand_there_as_its_hash() {
+        // sha256sum of "abc", from FIPS 180-2.
+        let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        for text in [
+            format!("sha256:{hash}\n"),
+            format!("keys: [{{name: key-1, sha256: {hash}}}]"),
+            format!("- {{name: key-1, sha256: \"{}\"}}", hash.to_uppercase()),
+        ] {
+            let keys = Keys::read(&text).unwrap();
+            assert_eq!(name(&keys, "abc").as_deref(), Some("key-1"), "{text}");
+            assert_eq!(name(&keys, hash), None);
+        }
+        assert_eq!(
+            Keys::read("a\nsha256:ab\n").unwrap_err(),
+            InvalidKeys::NotHash { line: 2 }
+        );
+    }
+
+    #[test]
+    fn each_key_is_its_owners() {
+        let text: String = (1..=300).map(|n| format!("sk-{n}\n")).collect();
+        let keys = Keys::read(&text).unwrap();
+        for n in [1, 2, 150, 256, 257, 300] {
+            assert_eq!(name(&keys, &format!("sk-{n}")), Some(format!("key-{n}")));
+        }
+        assert_eq!(name(&keys, "sk-301"), None);
+        assert_eq!(format!("{keys:?}"), "Keys(300)");
+    }
+
+    #[test]
+    fn a_list_says_what_each_may_do() {
+        let text = "keys:\n  - name: a\n    key: sk-a\n    models: [m, n]\n    requests_per_minute: 60\n    tokens_per_minute: \
+                    1000\n    max_in_flight: 2\n    priority: -1\n    tenant: t\n    weight: 3\n  - {name: b, key: sk-b}\n";
+        let keys = Keys::read(text).unwrap();
+        let a = keys.client(b"sk-a").unwrap();
+        assert_eq!(a.models.as_ref().map(|models| models.len()), Some(2));
+        assert_eq!(
+            (a.requests_per_minute, a.tokens_per_minute, a.max_in_flight),
+            (Some(60), Some(1000), Some(2))
+        );
+        assert_eq!((a.priority, &*a.tenant, a.weight), (-1, "t", 3));
+        let b = keys.client(b"sk-b").unwrap();
+        assert!(b.models.is_none() && b.requests_per_minute.is_none() && &*b.tenant == "b");
+    }
+
+    #[test]
+    fn faults_are_told_with_their_place_and_never_show_a_key() {
+        for (text, says) in [
+            ("keys:\n  - sk-secret\n", "f:2:5: keys[0]: a key with its name"),
+            (
+                "keys:\n  - {name: a, kye: sk-secret}\n",
+                "f:2:15: keys[0]: something stands here that is not known",
+            ),
+            (
+                "keys:\n  - {name: a, sk-secret: }\n",
+                "f:2:15: keys[0]: something",
+            ),
+            (
+                "keys:\n  - {name: a, key: 5342345}\n",
+                "f:2:20: keys[0].key: text should stand here; put it in quotes",
+            ),
+            (
+                "keys:\n  - {name: a, key: [sk-secret]}\n",
+                "keys[0].key: text should",
+            ),
+            (
+                "keys:\n  - {name: a, key: sk secret}\n",
+                "keys[0].key: this cannot be sent",
+            ),
+            (
+                "keys:\n  - {name: a, sha256: sk-secret}\n",
+                "keys[0].sha256: this is no SHA-256",
+            ),
+            (
+                "keys:\n  - {name: a, key: sk-secret, sha256: sk-secret}\n",
+                "both; keep one",
+            ),
+            ("keys: sk-secret\n", "f:1:7: keys: a list should stand here"),
+            ("keys: []\n", "keys: the list is empty"),
+            ("keys:\n  - {key: sk-secret}\n", "`name` is missing"),
+            ("keys:\n  - {name: a}\n", "`key` or `sha256` is missing"),
+            (
+                "keys:\n  - {name: a, key: sk-1}\n  - {name: a, key: sk-2}\n",
+                "keys[0] has the name \"a\" already",
+            ),
+            (
+                "keys:\n  - {name: a, key: sk-secret}\n  - {name: b, key: sk-secret}\n",
+                "keys[1]: keys[0] has the same key",
+            ),
+            (
+                "keys:\n  - {name: a, key: sk-1, weight: 0}\n",
+                "keys[0].weight: 0 is out of range",
+            ),
+            (
+                "keys:\n  - {name: a, key: sk-1, models: []}\n",
+                "keys[0].models: the list is empty",
+            ),
+            ("{\"sk-secret\": 1}", "`keys` is missing"),
+        ] {
+            let fault = Keys::read_named(text, "f").unwrap_err().to_string();
+            assert!(fault.contains(says), "{text}: {fault}");
+            assert!(!fault.contains("secret") && !fault.contains("5342345"), "{fault}");
+        }
     }
 }

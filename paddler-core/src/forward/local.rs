@@ -8,20 +8,27 @@ use serde_json::{Value, json};
 
 use super::body::Body;
 use super::refusal::Refusal;
+use super::rights::Client;
 use crate::request::Dialect;
 use crate::status::{ModelRow, Snapshot};
 
 /// The answer to a path of class local, in its one form.
-pub(super) fn answer(path: &str, snapshot: &Snapshot, stopping: bool) -> Result<Response<Body>, Refusal> {
+pub(super) fn answer(
+    path: &str,
+    snapshot: &Snapshot,
+    stopping: bool,
+    client: Option<&Client>,
+) -> Result<Response<Body>, Refusal> {
     match path {
         "/health" | "/v1/health" => health(snapshot, stopping),
-        _ => Ok(json_response(&models(snapshot))),
+        _ => Ok(json_response(&models(snapshot, client))),
     }
 }
 
-/// The union of what the upstreams list, by name: what is listed can be asked for.
-fn models(snapshot: &Snapshot) -> Value {
-    let rows: BTreeMap<&str, &ModelRow> = snapshot.models().collect();
+/// The union of what the upstreams list, by name: what is listed can be asked for, by this client.
+fn models(snapshot: &Snapshot, client: Option<&Client>) -> Value {
+    let his = |name: &str| client.is_none_or(|client| client.may_use(Some(name), snapshot));
+    let rows: BTreeMap<&str, &ModelRow> = snapshot.models().filter(|(name, _)| his(name)).collect();
     let entry = |(name, row): (&str, &ModelRow)| {
         let mut entry = json!({"id": name, "object": "model", "created": 0, "owned_by": "paddler"});
         if let Some(parent) = row.parent() {

@@ -21,10 +21,13 @@ mod keys;
 mod local;
 mod options;
 mod peer;
+mod permit;
 #[cfg(feature = "http2")]
 mod preface;
+mod rate;
 mod refusal;
 mod relay;
+mod rights;
 mod router;
 mod sending;
 mod server;
@@ -39,7 +42,8 @@ pub use accept::{Accept, Connection, OverTls, Peer};
 pub use body::{Body, BoxError};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
-pub use options::{Annotate, Authorise, RouterOptions, Timeouts};
+pub use options::{Annotate, RouterOptions, Timeouts};
 pub use refusal::Refusal;
+pub use rights::{Authorise, Client};
 pub use router::{Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use super::rights::Authorise;
 use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network};
 use crate::queue::QueueLimits;
 use crate::request::{RequestFacts, ScanLimits};
@@ -103,10 +104,4 @@ impl Default for Timeouts {
 pub trait Annotate: fmt::Debug + Send + Sync + 'static {
     /// Changes the facts before a place is looked for.
     fn annotate(&self, headers: &HeaderMap, facts: &mut RequestFacts);
-}
-
-/// Says who may use the router.
-pub trait Authorise: fmt::Debug + Send + Sync + 'static {
-    /// Whether this key may. It must take the same time for every wrong key.
-    fn allows(&self, key: &[u8]) -> bool;
 }

@@ -16,6 +16,7 @@ use tracing::Span;
 
 use super::body::{Body, BoxError};
 use super::refusal::Refusal;
+use super::rights::InUse;
 use super::timeouts::Stages;
 use crate::observe::{InFlight, Metrics};
 use crate::request::Dialect;
@@ -40,6 +41,8 @@ pub(super) struct Relay {
     done: bool,
     metrics: Arc<Metrics>,
     _in_flight: InFlight,
+    /// What the client uses of its allowance, until the end.
+    _in_use: Option<InUse>,
 }
 
 /// What a relay is told of the request it belongs to.
@@ -54,6 +57,7 @@ pub(super) struct Request {
     pub(super) dialect: Dialect,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
+    pub(super) in_use: Option<InUse>,
 }
 
 /// The last bytes of an event stream, to know whether an event is open.
@@ -89,6 +93,7 @@ impl Relay {
             dialect,
             metrics,
             in_flight,
+            in_use,
         } = request;
         let content_type = headers
             .get(CONTENT_TYPE)
@@ -110,6 +115,7 @@ impl Relay {
             done: false,
             metrics,
             _in_flight: in_flight,
+            _in_use: in_use,
         };
         if relay.body.is_end_stream() {
             relay.finish();
@@ -325,6 +331,7 @@ mod tests {
             span: Span::none(),
             dialect: Dialect::Openai,
             in_flight: metrics.arrived(),
+            in_use: None,
             metrics,
         };
         let mut relay = Relay::new(Body::new(Channel(receiver)), &HeaderMap::new(), request);

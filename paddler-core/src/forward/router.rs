@@ -31,8 +31,10 @@ use super::intake::{self, Budget};
 use super::local;
 use super::options::RouterOptions;
 use super::peer::Origin;
+use super::permit;
 use super::refusal::Refusal;
 use super::relay::{self, Relay};
+use super::rights::{Client, InUse};
 use super::sending::{Means, Outcome, Sending};
 use super::timeouts::Allowed;
 use super::trace::{self, REQUEST_ID};
@@ -208,6 +210,7 @@ impl Router {
             began: Instant::now(),
             id: id.clone(),
             span: span.clone(),
+            in_use: None,
         };
         let route = path(&parts.uri).and_then(|path| Ok((Route::of(parts.method.as_str(), &path)?, path)));
         let (result, route) = match route {
@@ -248,11 +251,16 @@ impl Router {
     ) -> Result<Response<Body>, Refusal> {
         let published = &self.0.published;
         let options = self.0.options.load_full();
-        admit(&parts, path, route, &options)?;
+        let client = admit(&parts, path, route, &options)?;
         if route.class == RequestClass::Local {
-            return local::answer(path, &published.load(), self.0.stopping.load(Relaxed));
+            let stopping = self.0.stopping.load(Relaxed);
+            return local::answer(path, &published.load(), stopping, client.as_deref());
         }
         self.0.via.check(&parts.headers)?;
+        let client = client.as_deref();
+        let mut in_use = client
+            .map(|client| permit::begin(client, &options, self.0.clock.now()))
+            .transpose()?;
         let uri = upstream_uri(path, &parts.uri)?;
         let announced = announces_body(&parts.headers);
         let with_trailers = takes_trailers(&parts.headers);
@@ -262,9 +270,14 @@ impl Router {
             times: Times::read(&parts.headers)?,
             standing: Standing::take(&mut parts.headers, origin.trusted)?,
             began: arrival.began,
+            client,
         };
         let intake = intake::read(&parts.headers, route.body, body, &options, self.0.budget.clone()).await?;
         let (facts, allowed) = self.facts(&options, &parts.headers, route, &intake, asked)?;
+        if let (Some(client), Some(in_use)) = (client, &mut in_use) {
+            let known = (&*options, &**published.load(), self.0.clock.now());
+            permit::permit(client, in_use, (path, uri.query()), &facts, known)?;
+        }
         let bytes = intake.held.bytes();
         if bytes > 0 {
             check_body(&parts.method)?;
@@ -279,11 +292,14 @@ impl Router {
             held: intake.held,
             allowed,
         };
-        match Sending::new(self.means(&options), &facts, &outgoing)
+        match Sending::new(self.means(&options, client), &facts, &outgoing)
             .run()
             .await?
         {
-            Outcome::Live(answered) => Ok(self.relay(answered, route.dialect, arrival)),
+            Outcome::Live(answered) => {
+                arrival.in_use = in_use;
+                Ok(self.relay(answered, route.dialect, arrival))
+            }
             Outcome::Kept(response) => Ok(response),
         }
     }
@@ -308,7 +324,7 @@ impl Router {
         trace::settle_trace(headers, options.forwarding.traceparent, || places.next_seed());
     }
 
-    fn means<'a>(&'a self, options: &'a RouterOptions) -> Means<'a> {
+    fn means<'a>(&'a self, options: &'a RouterOptions, client: Option<&'a Client>) -> Means<'a> {
         let Inner {
             published,
             clock,
@@ -322,6 +338,7 @@ impl Router {
             clock: *clock,
             options,
             metrics,
+            client,
         }
     }
 
@@ -331,7 +348,7 @@ impl Router {
         headers: &HeaderMap,
         route: &Route,
         intake: &intake::Intake,
-        asked: Asked,
+        asked: Asked<'_>,
     ) -> Result<(RequestFacts, Allowed), Refusal> {
         let inner = &*self.0;
         let (now, seed) = (inner.clock.now(), inner.places.next_seed());
@@ -344,6 +361,7 @@ impl Router {
             times,
             standing,
             began,
+            client,
         } = asked;
         let allowed = Allowed::new(&options.timeouts, facts.model.as_deref(), times, began);
         // All waits together are no longer than one, and than what is left of the whole.
@@ -356,6 +374,10 @@ impl Router {
             .flatten()
             .fold(wait, Duration::min);
         facts.deadline = Some(now.saturating_add(wait));
+        if let Some(client) = client {
+            client.annotate(&mut facts);
+        }
+        // Whoever is trusted to say so knows better.
         facts.priority = standing.priority.unwrap_or(facts.priority);
         facts.tenant = standing.tenant.or(facts.tenant);
         if let Some(host) = &options.annotate {
@@ -384,6 +406,7 @@ impl Router {
             dialect,
             metrics: self.0.metrics.clone(),
             in_flight,
+            in_use: arrival.in_use.take(),
         };
         let relay = Relay::new(body, &head.headers, request);
         Response::from_parts(head, Body::new(relay))
@@ -397,13 +420,17 @@ struct Arrival {
     began: Instant,
     id: HeaderValue,
     span: Span,
+    /// What the client uses of its allowance.
+    in_use: Option<InUse>,
 }
 
 /// What its client, and the peer that it came by, ask for.
-struct Asked {
+struct Asked<'a> {
     times: Times,
     standing: Standing,
     began: Instant,
+    /// Who asks, if that is known.
+    client: Option<&'a Client>,
 }
 
 impl Drop for Arrival {

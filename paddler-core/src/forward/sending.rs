@@ -8,6 +8,7 @@ use super::attempt::{Answered, Failed, Outgoing, attempt};
 use super::body::Body;
 use super::options::RouterOptions;
 use super::refusal::Refusal;
+use super::rights::Client;
 use super::waiting::{NoPlace, Places};
 use crate::clock::Clock;
 use crate::observe::Metrics;
@@ -28,6 +29,8 @@ pub(super) struct Means<'a> {
     pub(super) clock: Clock,
     pub(super) options: &'a RouterOptions,
     pub(super) metrics: &'a Metrics,
+    /// Who asks, if that is known.
+    pub(super) client: Option<&'a Client>,
 }
 
 /// What a request comes to.
@@ -195,7 +198,9 @@ impl<'a> Sending<'a> {
     /// The names that could have been asked for, as many as a person would read.
     fn known_models(&self) -> String {
         let snapshot = self.means.published.load();
-        let mut names: Vec<_> = snapshot.models().map(|(name, _)| name).collect();
+        let client = self.means.client;
+        let his = |name: &&str| client.is_none_or(|client| client.may_use(Some(name), &snapshot));
+        let mut names: Vec<_> = snapshot.models().map(|(name, _)| name).filter(his).collect();
         names.sort_unstable();
         let more = names.len().saturating_sub(20);
         names.truncate(20);

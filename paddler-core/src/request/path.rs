@@ -141,6 +141,25 @@ fn decode(path: &str) -> Result<String, PathError> {
     Ok(decoded)
 }
 
+/// What a part of a path or query stands for. What is no escape stands for itself, and what is no text shows as `U+FFFD`.
+///
+/// ```
+/// use paddler_core::request::path::decode_part;
+///
+/// assert_eq!(decode_part("gpu%2F1:8080"), "gpu/1:8080");
+/// assert_eq!(decode_part("25%"), "25%");
+/// ```
+pub fn decode_part(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let escaped = (*byte == b'%').then(|| escape_digits(after)).flatten();
+        bytes.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The byte that the escape at the start of `text` stands for.
 fn escape(text: &str) -> Result<u8, PathError> {
     escape_digits(&text.as_bytes()[1..]).ok_or(PathError::InvalidEscape)
@@ -154,6 +173,18 @@ fn escape_digits(bytes: &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_escape_stands_for_itself() {
+        for (part, expected) in [
+            ("10.0.0.3%3A8080", "10.0.0.3:8080"),
+            ("a%2fb%25%zz%4", "a/b%%zz%4"),
+            ("%e2%82%ac+%ff%é", "€+\u{fffd}%é"),
+            ("", ""),
+        ] {
+            assert_eq!(decode_part(part), expected);
+        }
+    }
 
     #[test]
     fn each_odd_thing() {

@@ -17,6 +17,8 @@ pub struct ModelRow {
     pub(crate) active: Box<[u64]>,
     parent: Option<Arc<str>>,
     listed: bool,
+    /// What the name stands for, each model once.
+    stands_for: Vec<(Arc<str>, Option<Arc<str>>)>,
 }
 
 impl ModelRow {
@@ -28,6 +30,14 @@ impl ModelRow {
     /// The base model, if this is an adapter that was listed with one.
     pub fn parent(&self) -> Option<&str> {
         self.parent.as_deref()
+    }
+
+    /// The models that upstreams have under this name, each with its base if it is an adapter. One, unless it is an alias of
+    /// several.
+    pub fn stands_for(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.stands_for
+            .iter()
+            .map(|(model, base)| (&**model, base.as_deref()))
     }
 
     /// Whether some upstream lists the name, so that it can be asked for.
@@ -114,6 +124,7 @@ impl Gather<'_> {
             active: vec![0; words].into(),
             parent: None,
             listed: false,
+            stands_for: Vec::new(),
         })
     }
 
@@ -144,6 +155,10 @@ impl Gather<'_> {
             model.parent.clone()
         };
         row.listed = true;
+        let known = |(id, base): &(Arc<str>, Option<Arc<str>>)| (id, base) == (&model.id, &model.parent);
+        if !row.stands_for.iter().any(known) {
+            row.stands_for.push((model.id.clone(), model.parent.clone()));
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod client;
 mod faults;
 mod framing;
 mod hosting;
+mod keys;
 mod leaving;
 mod passing;
 mod patience;

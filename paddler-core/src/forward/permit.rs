@@ -1,0 +1,100 @@
+//! May this client ask for this, and now?
+
+use http::StatusCode;
+
+use super::options::RouterOptions;
+use super::refusal::Refusal;
+use super::rights::{Client, Exceeded, InUse};
+use crate::Moment;
+use crate::request::RequestFacts;
+use crate::request::path::decode_part;
+use crate::status::Snapshot;
+
+/// A request of this client begins, unless too many are under way or came lately. Its body has not been read.
+pub(super) fn begin(client: &Client, options: &RouterOptions, now: Moment) -> Result<InUse, Refusal> {
+    client
+        .begin(now)
+        .map_err(|exceeded| refused(client, exceeded, options).closing())
+}
+
+/// The body has been read: is the model one of his, and are there tokens for it?
+pub(super) fn permit(
+    client: &Client,
+    in_use: &mut InUse,
+    (path, query): (&str, Option<&str>),
+    facts: &RequestFacts,
+    (options, snapshot, now): (&RouterOptions, &Snapshot, Moment),
+) -> Result<(), Refusal> {
+    check_model(client, (path, query), facts, snapshot)?;
+    let charged = client.charge(in_use, u64::from(facts.tokens).max(1), now);
+    charged.map_err(|exceeded| refused(client, exceeded, options))
+}
+
+fn check_model(
+    client: &Client,
+    (path, query): (&str, Option<&str>),
+    facts: &RequestFacts,
+    snapshot: &Snapshot,
+) -> Result<(), Refusal> {
+    let Some(listed) = &client.models else {
+        return Ok(());
+    };
+    let by_path = path.strip_prefix("/v1/models/").map(decode_part);
+    let model = facts.model.as_deref().or(by_path.as_deref());
+    // Some engines take a model there, too, and which of two they believe nobody knows.
+    let mut by_query = query.into_iter().flat_map(models_in);
+    let refused = match by_query.find(|model| !client.may_use(Some(model), snapshot)) {
+        Some(model) => Some(model),
+        None if client.may_use(model, snapshot) => return Ok(()),
+        None => model.map(str::to_owned),
+    };
+    let mut may: Vec<_> = listed.iter().take(20).map(|name| &**name).collect();
+    if listed.len() > may.len() {
+        may.push("...");
+    }
+    let what = match refused {
+        Some(model) => format!("this key may not use the model {model:?}"),
+        None => "with this key, a request has to name its model".to_owned(),
+    };
+    let message = format!("{what}; it may use: {}", may.join(", "));
+    Err(Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message))
+}
+
+/// The models that a query names.
+fn models_in(query: &str) -> impl Iterator<Item = String> {
+    let pairs = query
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs
+        .filter(|(name, _)| decode_part(name).eq_ignore_ascii_case("model"))
+        .map(|(_, value)| decode_part(value))
+}
+
+fn refused(client: &Client, exceeded: Exceeded, options: &RouterOptions) -> Refusal {
+    let Exceeded { reason, limit, wait } = exceeded;
+    let what = match reason {
+        "key_concurrency" => format!(
+            "{limit} requests of {:?} are under way, as many as may be",
+            client.name
+        ),
+        "key_tokens" => format!("{:?} has used its {limit} tokens a minute", client.name),
+        _ => format!("{:?} has sent its {limit} requests a minute", client.name),
+    };
+    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, reason, what);
+    refusal.retry_after(wait.unwrap_or(options.retry_after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_hides_no_model() {
+        let found = |query| models_in(query).collect::<Vec<_>>();
+        assert_eq!(
+            found("a=b&model=x&%6d%6Fdel=y%2Fz&MODEL&models=w"),
+            ["x", "y/z", ""]
+        );
+        assert!(found("").is_empty() && found("remodel=x").is_empty());
+    }
+}

@@ -1,0 +1,322 @@
+//! Who asks, what may he use, and how much of it?
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::rate::Rate;
+use crate::Moment;
+use crate::request::RequestFacts;
+use crate::status::Snapshot;
+
+/// Says who presents a key. Implement it to look keys up elsewhere; `Keys` (feature `keys`) holds them itself.
+///
+/// ```
+/// use std::sync::Arc;
+/// use paddler_core::forward::{Authorise, Client};
+///
+/// /// Everybody who knows the word, as one client with one allowance.
+/// #[derive(Debug)]
+/// struct Password(Arc<Client>);
+///
+/// impl Authorise for Password {
+///     fn client(&self, key: &[u8]) -> Option<Arc<Client>> {
+///         // A real one compares hashes in constant time.
+///         (key == b"open sesame").then(|| self.0.clone())
+///     }
+/// }
+///
+/// let mut anybody = Client::new("anybody");
+/// anybody.requests_per_minute = Some(600);
+/// let keys = Password(Arc::new(anybody));
+/// assert_eq!(&*keys.client(b"open sesame").unwrap().name, "anybody");
+/// ```
+pub trait Authorise: fmt::Debug + Send + Sync + 'static {
+    /// Whose key this is; `None`: nobody's. It must take the same time for every wrong key.
+    fn client(&self, key: &[u8]) -> Option<Arc<Client>>;
+}
+
+/// Somebody who may use the router. Clones share what is used of the allowance.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Client {
+    /// What he is called, in logs and figures. Never the key.
+    pub name: Arc<str>,
+    /// The models he may use, by any of their names; an adapter may be used by whoever may use its base. Default `None`:
+    /// all. With a list, each request that goes to an upstream has to name its model.
+    pub models: Option<BTreeSet<Arc<str>>>,
+    /// How many requests he may send in a minute; a minute's worth at once. Default `None`: any number.
+    pub requests_per_minute: Option<u32>,
+    /// How many tokens he may use in a minute, of prompts and answers: estimated when a request comes, and counted when its
+    /// answer has told. Default `None`: any number.
+    pub tokens_per_minute: Option<u64>,
+    /// How many requests may be under way, those that wait among them. Default `None`: any number.
+    pub max_in_flight: Option<u32>,
+    /// The priority of his requests: [`RequestFacts::priority`]. Default 0.
+    pub priority: i32,
+    /// Who pays: [`RequestFacts::tenant`]. Default: the name.
+    pub tenant: Arc<str>,
+    /// The share that the tenant gets of a full pool, against others'. Default 1.
+    pub weight: u32,
+    used: Arc<Used>,
+}
+
+/// What is used of an allowance.
+#[derive(Debug, Default)]
+struct Used {
+    requests: Rate,
+    tokens: Rate,
+    in_flight: AtomicU32,
+}
+
+/// Why a client may send nothing for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Exceeded {
+    pub(super) reason: &'static str,
+    pub(super) limit: u64,
+    /// When to come again, if that can be said.
+    pub(super) wait: Option<Duration>,
+}
+
+impl Client {
+    /// Somebody of this name who may do everything.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        let name = name.into();
+        Self {
+            tenant: name.clone(),
+            name,
+            models: None,
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            max_in_flight: None,
+            priority: 0,
+            weight: 1,
+            used: Arc::default(),
+        }
+    }
+
+    /// Goes on with what `before` has used: for the same client under other limits.
+    #[must_use]
+    pub fn continuing(mut self, before: &Self) -> Self {
+        self.used = before.used.clone();
+        self
+    }
+
+    /// Whether he may use the model that a request names.
+    ///
+    /// A name is his if it is on his list, or if wherever it is served it stands for a model on the list: an alias for its
+    /// model, an adapter for its base. Where upstreams disagree, one that serves something else under it is enough to refuse
+    /// it. No name at all would be any model, so that is nobody's with a list.
+    pub fn may_use(&self, model: Option<&str>, snapshot: &Snapshot) -> bool {
+        match (&self.models, model) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(listed), Some(model)) => is_among(listed, model, snapshot, DEEPEST),
+        }
+    }
+
+    /// One more request is under way until this is dropped.
+    pub(super) fn begin(&self, now: Moment) -> Result<InUse, Exceeded> {
+        let before = self.used.in_flight.fetch_add(1, Relaxed);
+        let in_use = InUse {
+            used: self.used.clone(),
+            charged: None,
+        };
+        if let Some(limit) = self.max_in_flight.filter(|limit| before >= *limit) {
+            return Err(Exceeded {
+                reason: "key_concurrency",
+                limit: limit.into(),
+                wait: None,
+            });
+        }
+        if let Some(limit) = self.requests_per_minute.map(u64::from) {
+            self.used.requests.take(1, limit, now).map_err(|wait| Exceeded {
+                reason: "key_rate",
+                limit,
+                wait: Some(wait),
+            })?;
+        }
+        Ok(in_use)
+    }
+
+    /// Charges what the request is thought to take.
+    pub(super) fn charge(&self, in_use: &mut InUse, tokens: u64, now: Moment) -> Result<(), Exceeded> {
+        let Some(limit) = self.tokens_per_minute else {
+            return Ok(());
+        };
+        self.used
+            .tokens
+            .take(tokens, limit, now)
+            .map_err(|wait| Exceeded {
+                reason: "key_tokens",
+                limit,
+                wait: Some(wait),
+            })?;
+        in_use.charged = Some((tokens, limit));
+        Ok(())
+    }
+
+    /// Adds what is known of the client to the facts of his request.
+    pub(super) fn annotate(&self, facts: &mut RequestFacts) {
+        facts.priority = self.priority;
+        facts.tenant = Some(self.tenant.clone());
+    }
+}
+
+/// How many bases an adapter may have, one over the other.
+const DEEPEST: u32 = 4;
+
+fn is_among(listed: &BTreeSet<Arc<str>>, name: &str, snapshot: &Snapshot, deepest: u32) -> bool {
+    if listed.contains(name) {
+        return true;
+    }
+    let Some(row) = snapshot.model(name) else {
+        return false;
+    };
+    let mut models = row.stands_for().peekable();
+    let is_listed = |(model, base): (&str, Option<&str>)| {
+        listed.contains(model)
+            || base.is_some_and(|base| deepest > 0 && is_among(listed, base, snapshot, deepest - 1))
+    };
+    models.peek().is_some() && models.all(is_listed)
+}
+
+/// A request that is under way, and what was charged for it.
+#[derive(Debug)]
+pub(super) struct InUse {
+    used: Arc<Used>,
+    /// So many tokens, at this rate.
+    charged: Option<(u64, u64)>,
+}
+
+#[allow(dead_code, reason = "no answer is read for what it used yet")]
+impl InUse {
+    /// The answer has told what was used.
+    pub(super) fn used(&mut self, tokens: u64, now: Moment) {
+        if let Some((charged, limit)) = self.charged.take() {
+            self.used.tokens.correct(charged, tokens, limit, now);
+        }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.used.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::trees;
+    use crate::status::{StatusBoard, StatusEvent};
+    use crate::upstream::{ModelEntry, Models, UpstreamSpec};
+
+    const fn at(seconds: u64) -> Moment {
+        Moment::from_millis(seconds * 1000)
+    }
+
+    fn snapshot(upstreams: &[&[ModelEntry]]) -> Arc<Snapshot> {
+        let mut board = StatusBoard::new(trees::gateway());
+        for (number, models) in upstreams.iter().enumerate() {
+            let spec = UpstreamSpec::new(format!("u{number}"), format!("http://u{number}")).unwrap();
+            board.apply(
+                StatusEvent::Upsert(spec.models(Models::Listed(models.to_vec()))),
+                at(0),
+            );
+        }
+        board.publish(at(0))
+    }
+
+    fn alias(name: &str, of: &str) -> ModelEntry {
+        let mut entry = ModelEntry::new(of);
+        entry.aliases.push(name.into());
+        entry
+    }
+
+    fn with(models: &[&str]) -> Client {
+        let mut client = Client::new("a");
+        client.models = Some(models.iter().map(|name| Arc::from(*name)).collect());
+        client
+    }
+
+    #[test]
+    fn aliases_and_adapters_are_what_they_stand_for() {
+        let mut sql = alias("text2sql", "sql");
+        sql.parent = Some("llama".into());
+        let twice = ModelEntry::adapter("sql-fr", "sql");
+        let state = snapshot(&[
+            &[alias("llama", "llama-3"), sql, twice],
+            &[ModelEntry::new("qwen")],
+        ]);
+        let may = |models: &[&str], name| with(models).may_use(Some(name), &state);
+        for name in ["llama-3", "llama", "sql", "text2sql", "sql-fr"] {
+            assert!(may(&["llama-3"], name), "{name}");
+        }
+        for name in ["qwen", "nobody", "", "LLAMA-3"] {
+            assert!(!may(&["llama-3"], name), "{name}");
+        }
+        // An adapter that is listed by its own name brings no base with it.
+        assert!(may(&["sql"], "text2sql") && may(&["sql"], "sql-fr"));
+        assert!(!may(&["sql"], "llama") && !may(&["sql"], "llama-3") && !may(&["text2sql"], "sql"));
+        assert!(!may(&[], "llama-3"));
+    }
+
+    #[test]
+    fn a_name_that_is_something_else_elsewhere_is_no_way_round_the_list() {
+        let state = snapshot(&[&[alias("fast", "llama")], &[alias("fast", "secret")]]);
+        assert!(!with(&["llama"]).may_use(Some("fast"), &state));
+        assert!(with(&["llama", "secret"]).may_use(Some("fast"), &state));
+        assert!(
+            with(&["fast"]).may_use(Some("fast"), &state),
+            "it was listed as it is"
+        );
+        assert!(!with(&["llama"]).may_use(None, &state) && Client::new("b").may_use(None, &state));
+    }
+
+    #[test]
+    fn bases_that_go_round_in_a_circle_end() {
+        let state = snapshot(&[&[ModelEntry::adapter("a", "b"), ModelEntry::adapter("b", "a")]]);
+        assert!(!with(&["c"]).may_use(Some("a"), &state));
+    }
+
+    #[test]
+    fn each_limit_has_its_reason() {
+        let mut client = Client::new("a");
+        client.max_in_flight = Some(2);
+        client.requests_per_minute = Some(3);
+        client.tokens_per_minute = Some(100);
+        let mut one = client.begin(at(0)).unwrap();
+        let two = client.begin(at(0)).unwrap();
+        assert_eq!(client.begin(at(0)).unwrap_err().reason, "key_concurrency");
+        drop(two);
+        let _three = client.begin(at(0)).unwrap();
+        assert_eq!(client.begin(at(0)).unwrap_err().reason, "key_concurrency");
+        client.charge(&mut one, 90, at(0)).unwrap();
+        let exceeded = client.charge(&mut one, 11, at(0)).unwrap_err();
+        assert_eq!(
+            (exceeded.reason, exceeded.wait),
+            ("key_tokens", Some(Duration::from_millis(600)))
+        );
+        one.used(50, at(0));
+        one.used(0, at(0));
+        client.charge(&mut one, 50, at(0)).unwrap();
+        drop(one);
+        let exceeded = client.begin(at(0)).unwrap_err();
+        assert_eq!(
+            (exceeded.reason, exceeded.wait),
+            ("key_rate", Some(Duration::from_secs(20)))
+        );
+        // Under other limits what is used stays used.
+        let mut wider = Client::new("a").continuing(&client);
+        wider.requests_per_minute = Some(3);
+        assert!(wider.begin(at(0)).is_err() && wider.begin(at(20)).is_ok());
+        assert_eq!(
+            client.used.in_flight.load(Relaxed),
+            1,
+            "who is refused holds nothing"
+        );
+    }
+}
