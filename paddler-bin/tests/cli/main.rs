@@ -6,6 +6,7 @@ mod check;
 mod demo;
 mod drain;
 mod help;
+mod probes;
 mod reload;
 mod serve;
 mod settings;

@@ -415,3 +415,16 @@ async fn an_upgrade_goes_over_http1_where_else_http2_is_spoken() {
     assert_eq!(get(&upstream).await.unwrap(), Version::HTTP_2);
     assert_eq!(server.connections(), 2);
 }
+
+#[tokio::test]
+async fn a_thousand_calls_one_after_the_other_take_one_handshake() {
+    let (folder, ca) = (Folder::new(), Ca::new());
+    let server = server(&ca.sign("127.0.0.1", |_| {}), None, &["http/1.1"]).await;
+    let mut spec = UpstreamSpec::new("engine", format!("https://{}", server.addr)).unwrap();
+    spec.protocol.tls.ca = folder.file("ca.pem", &ca.0.pem());
+    let upstream = HttpUpstream::over(Arc::new(Tcp), &spec, HttpOptions::default()).unwrap();
+    for _ in 0..1_000 {
+        get(&upstream).await.unwrap();
+    }
+    assert_eq!(server.connections(), 1);
+}
