@@ -14,9 +14,11 @@ use paddler_core::schedule::filters::{
     Bound, Margin, Unknown, all_of, any_of, fresh, healthy, heard, kv_cache, least_kv_cache, least_queue,
     lora_active, lora_low_cost, lora_room, not, present, queue_depth, slot, within_best,
 };
-use paddler_core::schedule::{Ask, Cost, Filter, Node, Scratch, Signals, cost_fn, filter_fn, trees};
-use paddler_core::status::{Failure, FailureKind, Health, Report, Snapshot, StatusEvent};
-use paddler_core::upstream::{Lease, ModelEntry, Models};
+use paddler_core::schedule::{
+    Ask, Class, Cost, Filter, Node, Reason, Scratch, Signals, cost_fn, filter_fn, trees,
+};
+use paddler_core::status::{Failure, FailureKind, Health, Report, Snapshot, StatusBoard, StatusEvent};
+use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamSpec};
 use pool::{Pool, adapters, corrected, count, kv, queue, report, slots, spec, tell, tree};
 
 fn kept(filter: impl Filter, reports: Vec<(&str, Report)>) -> Vec<String> {
@@ -315,7 +317,10 @@ fn own_requests_wait_only_beyond_the_known_room() {
                 (Some(waiting), own as u32),
                 "{signals:?}"
             );
-            leases.push(lease(&snapshot, &facts, 0));
+            // As many as one batch may wait behind it.
+            if own < 4 {
+                leases.push(lease(&snapshot, &facts, 0));
+            }
         }
     }
     // Where the room is not known, waiting stays as reported; where waiting is not told, it stays unknown.
@@ -324,6 +329,52 @@ fn own_requests_wait_only_beyond_the_known_room() {
     assert_eq!(seen(&snapshot, &facts).waiting, Some(3));
     let snapshot = one(Signals::Corrected, slots(2, 2)).publish();
     assert_eq!(seen(&snapshot, &facts).waiting, None);
+}
+
+#[test]
+fn without_slots_an_engine_gets_twice_the_sequences_that_it_runs_at_once() {
+    let limit = |in_flight, sequences, said: Report| {
+        let mut spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
+        spec.limits.max_in_flight = in_flight;
+        spec.limits.max_sequences = sequences;
+        let (id, mut board) = (spec.id.clone(), StatusBoard::new(trees::gateway()));
+        board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+        board.apply(
+            StatusEvent::Report {
+                id,
+                report: said,
+                sample: None,
+            },
+            Moment::ZERO,
+        );
+        board.publish(Moment::ZERO).find("a").unwrap().limit()
+    };
+    let tells = |sequences| report(|report| report.max_sequences = Some(sequences));
+    assert_eq!(limit(None, None, tells(64)), Some(128));
+    assert_eq!(
+        limit(None, Some(8), tells(64)),
+        Some(16),
+        "what the user says counts"
+    );
+    assert_eq!(limit(Some(5), Some(8), tells(64)), Some(5));
+    assert_eq!(
+        limit(None, Some(8), slots(4, 0)),
+        Some(4),
+        "slots are counted to the last one"
+    );
+    assert_eq!(limit(None, None, tells(u32::MAX)), Some(u32::MAX));
+    assert_eq!(limit(None, None, queue(3)), None, "unknown is not full");
+
+    // Both batches are given, and then there is no slot.
+    let tree = tree(Signals::Corrected, [Node::require(slot()), Node::random()]);
+    let snapshot = Pool::reporting(tree, [("a", tells(2))]).publish();
+    let facts = Facts::new();
+    let _leases: Vec<_> = (0..4).map(|_| lease(&snapshot, &facts, 0)).collect();
+    let ask = Ask::new(&facts, Moment::ZERO, 1);
+    let full = snapshot
+        .reserve(&ask, &mut Scratch::default(), &mut ())
+        .unwrap_err();
+    assert_eq!((full.class, full.reason), (Class::Later, Reason::SlotsBusy));
 }
 
 #[test]

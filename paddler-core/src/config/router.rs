@@ -17,7 +17,7 @@
 //!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
 //!     timeouts: {connect: 500ms, first_byte: 30m, idle: 2m}
 //! tree: gateway                     # or nodes, with signals beside them
-//! queue: {max_requests: 30, max_wait: 10s}
+//! queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,
 //!          body_idle: 30s}
 //! timeouts:
@@ -51,6 +51,7 @@ use super::fault::{ConfigFaults, Faults};
 use super::network::Network;
 use super::registry::Registry;
 use super::value::Value;
+use crate::queue::MinShares;
 use crate::schedule::{Tree, trees};
 use crate::upstream::UpstreamSpec;
 
@@ -132,8 +133,19 @@ pub struct Queue {
     /// How many wait at most, 0 to 1,000,000; one more is refused. Default 30: who comes after that would hardly be
     /// served within `max_wait`, and had better ask elsewhere at once.
     pub max_requests: usize,
-    /// How long one waits at most, up to 1 h. Default 10 s: people give up at about that time.
+    /// How long one waits at most, up to 1 h, from its arrival and over all its waits. Default 10 s: people give up at about
+    /// that time. A client can ask for less.
     pub max_wait: Duration,
+    /// How long one waits at most while nobody is able to serve it (all upstreams are starting or away, or there are none
+    /// yet), up to 1 h; less than `max_wait` counts as that. Default 60 s: an engine reads a model of 8 GB from a disk of
+    /// 200 MB/s in 40 s, and proxies in front commonly give up after 60 s. Once somebody is able, `max_wait` counts from
+    /// then.
+    pub max_wait_starting: Duration,
+    /// The least part of all places handed out that each class is sure of while somebody of it waits, 1% to 45%. `standard`
+    /// (priority 0): default 25%, so that a flood of high priority slows people down to a quarter and no further.
+    /// `sheddable` (below 0): default 5%, enough to get on at all and little enough not to be felt. High priority is sure
+    /// of the rest.
+    pub min_shares: MinShares,
 }
 
 /// How much of our own memory and sockets clients can take.
@@ -263,6 +275,8 @@ impl Default for Queue {
         Self {
             max_requests: 30,
             max_wait: Duration::from_secs(10),
+            max_wait_starting: Duration::from_secs(60),
+            min_shares: MinShares::new(25, 5),
         }
     }
 }

@@ -10,11 +10,7 @@ impl Config {
     /// How the router behaves. Clients' keys are for the caller to read: the config says only where they stand.
     pub fn router_options(&self) -> RouterOptions {
         RouterOptions {
-            queue: QueueLimits::new(
-                self.queue.max_requests,
-                self.limits.buffered_bodies,
-                self.queue.max_wait,
-            ),
+            queue: QueueLimits::from_config(&self.queue, self.limits.buffered_bodies),
             timeouts: Timeouts {
                 first_byte: self.timeouts.first_byte,
                 idle: self.timeouts.idle,

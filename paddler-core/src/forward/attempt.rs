@@ -88,12 +88,23 @@ pub(super) enum Failed {
     },
 }
 
+impl Failed {
+    /// Whether no engine has worked on it.
+    pub(super) fn was_no_work(&self) -> bool {
+        matches!(
+            self,
+            Self::NotSent { .. } | Self::Lost { .. } | Self::Refused { .. }
+        )
+    }
+}
+
 /// Sends the request to the place. `replay`: it may have been sent before, and is not sent again after this.
 pub(super) async fn attempt(place: Place, outgoing: &Outgoing, replay: bool) -> Result<Answered, Failed> {
     let Place {
         mut lease,
         upstream,
         timeouts,
+        ..
     } = place;
     let id = lease.upstream().clone();
     lease.sent();

@@ -34,6 +34,7 @@ mod server;
 mod serving;
 mod timeouts;
 mod trace;
+mod usage;
 mod vetting;
 mod waiting;
 

@@ -18,7 +18,10 @@ use super::body::{Body, BoxError};
 use super::refusal::Refusal;
 use super::rights::InUse;
 use super::timeouts::Stages;
+use super::usage::Usage;
+use super::waiting::Places;
 use crate::observe::{InFlight, Metrics};
+use crate::queue::Charge;
 use crate::request::Dialect;
 use crate::upstream::Lease;
 
@@ -39,16 +42,35 @@ pub(super) struct Relay {
     events: Option<Dialect>,
     tail: Tail,
     done: bool,
+    metered: Option<Metered>,
     metrics: Arc<Metrics>,
     _in_flight: InFlight,
     /// What the client uses of its allowance, until the end.
     _in_use: Option<InUse>,
 }
 
+/// Somebody is charged by what the answer uses; dropped, what is known by then counts.
+#[derive(Debug)]
+struct Metered {
+    usage: Usage,
+    places: Arc<Places>,
+    charge: Option<Charge>,
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if let Some((charge, used)) = self.charge.take().zip(self.usage.used()) {
+            self.places.settle(charge, used);
+        }
+    }
+}
+
 /// What a relay is told of the request it belongs to.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) lease: Lease,
+    /// What its place was charged, if it was, and where it is settled.
+    pub(super) charge: Option<(Arc<Places>, Charge)>,
     /// When it was sent.
     pub(super) sent: Instant,
     pub(super) stages: Stages,
@@ -87,6 +109,7 @@ impl Relay {
     pub(super) fn new(body: Body, headers: &HeaderMap, request: Request) -> Self {
         let Request {
             lease,
+            charge,
             sent,
             stages,
             span,
@@ -95,6 +118,13 @@ impl Relay {
             in_flight,
             in_use,
         } = request;
+        let metered = charge
+            .zip(Usage::of(headers))
+            .map(|((places, charge), usage)| Metered {
+                usage,
+                places,
+                charge: Some(charge),
+            });
         let content_type = headers
             .get(CONTENT_TYPE)
             .map(|value| value.as_bytes().to_ascii_lowercase());
@@ -113,6 +143,7 @@ impl Relay {
             events: (is_events && plain).then_some(dialect),
             tail: Tail::default(),
             done: false,
+            metered,
             metrics,
             _in_flight: in_flight,
             _in_use: in_use,
@@ -126,6 +157,8 @@ impl Relay {
     /// The last byte has come: the engine is free.
     fn finish(&mut self) {
         self.done = true;
+        // Before the place is free: who gets it next goes by what this one used.
+        self.metered = None;
         if let Some(mut lease) = self.lease.take() {
             lease.first_byte();
             lease.complete();
@@ -143,6 +176,9 @@ impl Relay {
         }
         if self.events.is_some() {
             self.tail.push(bytes);
+        }
+        if let Some(metered) = &mut self.metered {
+            metered.usage.saw(bytes);
         }
     }
 
@@ -322,6 +358,7 @@ mod tests {
         let (second, metrics) = (Duration::from_secs(1), Arc::new(Metrics::default()));
         let request = Request {
             lease: lease(),
+            charge: None,
             sent: Instant::now(),
             stages: Stages {
                 first_byte: second * 1_000,

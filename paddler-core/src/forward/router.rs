@@ -41,6 +41,7 @@ use super::trace::{self, REQUEST_ID};
 use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{InFlight, Metrics, Page};
+use crate::queue::Charge;
 use crate::request::path::{PathError, normalise};
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::status::Published;
@@ -119,7 +120,8 @@ impl Router {
     }
 
     /// Puts other options in force, for the requests that come from now on. Those that are here go on with the options
-    /// that they came under. The queue and the seed stay as they are.
+    /// that they came under. The seed stays as it is. Other limits of the queue hold from now on; whoever waits already
+    /// stays, for as long as he was told.
     ///
     /// ```
     /// use paddler_core::Clock;
@@ -142,9 +144,9 @@ impl Router {
     /// ```
     pub fn reconfigure(&self, mut options: RouterOptions) {
         let before = self.0.options.load();
-        options.queue = before.queue.clone();
         options.seed = before.seed;
         drop(before);
+        self.0.places.set_queue(options.queue.clone());
         self.0.options.store(Arc::new(options));
     }
 
@@ -166,13 +168,11 @@ impl Router {
     /// All figures, as a page for Prometheus.
     pub fn metrics_page(&self) -> String {
         let inner = &*self.0;
-        let (waiting, oldest) = inner.places.waiting();
         let now = inner.clock.now();
         let page = Page {
             metrics: &inner.metrics,
             snapshot: &inner.published.load_full(),
-            waiting,
-            oldest_wait: oldest.map(|since| now.since(since)),
+            waits: inner.places.waiting(),
             buffered: inner.budget.held(),
             now,
         };
@@ -296,9 +296,9 @@ impl Router {
             .run()
             .await?
         {
-            Outcome::Live(answered) => {
+            Outcome::Live(answered, charge) => {
                 arrival.in_use = in_use;
-                Ok(self.relay(answered, route.dialect, arrival))
+                Ok(self.relay(answered, charge, route.dialect, arrival))
             }
             Outcome::Kept(response) => Ok(response),
         }
@@ -364,16 +364,12 @@ impl Router {
             client,
         } = asked;
         let allowed = Allowed::new(&options.timeouts, facts.model.as_deref(), times, began);
-        // All waits together are no longer than one, and than what is left of the whole.
-        let wait = options.queue.max_wait;
+        // How long anybody waits is for the queue to say. A client may want less, and what is left of the whole counts.
         let left = allowed
             .ends
             .map(|ends| ends.saturating_duration_since(Instant::now()));
-        let wait = [times.max_wait, left]
-            .into_iter()
-            .flatten()
-            .fold(wait, Duration::min);
-        facts.deadline = Some(now.saturating_add(wait));
+        let wait = [times.max_wait, left].into_iter().flatten().min();
+        facts.deadline = wait.map(|wait| now.saturating_add(wait));
         if let Some(client) = client {
             client.annotate(&mut facts);
         }
@@ -386,7 +382,13 @@ impl Router {
         Ok((facts, allowed))
     }
 
-    fn relay(&self, answered: Answered, dialect: Dialect, arrival: &mut Arrival) -> Response<Body> {
+    fn relay(
+        &self,
+        answered: Answered,
+        charge: Option<Charge>,
+        dialect: Dialect,
+        arrival: &mut Arrival,
+    ) -> Response<Body> {
         let Answered {
             response,
             lease,
@@ -400,6 +402,7 @@ impl Router {
         let (head, body) = response.into_parts();
         let request = relay::Request {
             lease,
+            charge: charge.map(|charge| (self.0.places.clone(), charge)),
             sent,
             stages,
             span: arrival.span.clone(),

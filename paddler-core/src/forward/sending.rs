@@ -12,7 +12,7 @@ use super::rights::Client;
 use super::waiting::{NoPlace, Places};
 use crate::clock::Clock;
 use crate::observe::Metrics;
-use crate::queue::{QueueFull, Tried};
+use crate::queue::{Charge, Priority, QueueFull, Tried, Used};
 use crate::request::RequestFacts;
 use crate::schedule::Class;
 use crate::status::Published;
@@ -35,8 +35,8 @@ pub(super) struct Means<'a> {
 
 /// What a request comes to.
 pub(super) enum Outcome {
-    /// An answer that is still coming.
-    Live(Answered),
+    /// An answer that is still coming, and what its place was charged.
+    Live(Answered, Option<Charge>),
     /// An upstream's refusal, which nobody else could make good.
     Kept(Response<Body>),
 }
@@ -77,16 +77,23 @@ impl<'a> Sending<'a> {
             ..
         } = self.means;
         for attempts in 0..ATTEMPTS {
-            let place = match places.place(self.facts, &self.tried).await {
+            let mut place = match places.place(self.facts, &self.tried).await {
                 Ok(place) => place,
                 Err(no_place) => return self.give_up(no_place),
             };
             if attempts == 0 {
-                metrics.waited(clock.now().since(self.facts.arrived));
+                let waited = clock.now().since(self.facts.arrived);
+                metrics.waited(Priority::of(self.facts.priority), waited);
             }
+            let charge = place.charge.take();
             match attempt(place, self.outgoing, self.replayed).await {
-                Ok(answered) => return Ok(Outcome::Live(answered)),
-                Err(failed) => self.judge(failed)?,
+                Ok(answered) => return Ok(Outcome::Live(answered, charge)),
+                Err(failed) => {
+                    if let Some(charge) = charge.filter(|_| failed.was_no_work()) {
+                        places.settle(charge, Used::Nothing);
+                    }
+                    self.judge(failed)?;
+                }
             }
         }
         // Each attempt that ends up here has left something to tell, but for one that was only to be sent once more.
@@ -165,8 +172,20 @@ impl<'a> Sending<'a> {
         refusal.retry_after(self.means.options.retry_after)
     }
 
+    /// When to come again: when the queue will have moved on by as many as wait before such a request. Where nobody can
+    /// serve, how fast it moves says nothing.
+    fn retry_after(&self, busy: bool) -> std::time::Duration {
+        let otherwise = self.means.options.retry_after;
+        if busy {
+            self.means.places.retry_after(self.facts.priority, otherwise)
+        } else {
+            otherwise
+        }
+    }
+
     fn no_place(&self, no_place: NoPlace) -> Refusal {
-        let after = self.means.options.retry_after;
+        let busy = no_place.ending().reason.is_contention();
+        let after = self.retry_after(busy);
         let model = self.facts.model.as_deref();
         match no_place {
             NoPlace::Ending { ending, waited } => {
@@ -181,7 +200,7 @@ impl<'a> Sending<'a> {
                 }
                 refusal
             }
-            NoPlace::Full { full, ending } if ending.reason.is_contention() => {
+            NoPlace::Full { full, ending } if busy => {
                 let what = match full {
                     QueueFull::Bytes => {
                         "the bodies of the requests that wait take all the memory meant for them"
@@ -191,7 +210,16 @@ impl<'a> Sending<'a> {
                 let message = format!("{what}, since every upstream is busy ({})", ending.reason);
                 Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(after)
             }
-            NoPlace::Full { ending, .. } => Refusal::of_ending(&ending, model, after),
+            NoPlace::Evicted { ending } if busy => {
+                let message = format!(
+                    "the queue is full of requests that come first, since every upstream is busy ({})",
+                    ending.reason
+                );
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "evicted", message).retry_after(after)
+            }
+            NoPlace::Full { ending, .. } | NoPlace::Evicted { ending } => {
+                Refusal::of_ending(&ending, model, after)
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! Where does a request find a place, and how does it wait for one?
 //!
-//! Whoever waits stands in one queue. Arrivals never barge: while somebody waits, what an arrival could have is offered
-//! to the queue first. What becomes free is handed to the first who can use it, as a lease that is already his, so nobody
-//! can take it on the way. Whoever leaves is out at once, and a lease that was handed to him meanwhile is handed on.
+//! Whoever waits stands in one queue, whose order is in [`crate::queue`]. Arrivals never barge: while somebody waits, an
+//! arrival stands in the queue too and gets what is free in its turn. What becomes free is handed to the first who can use
+//! it, as a lease that is already his, so nobody can take it on the way. Whoever leaves is out at once, and a lease that was
+//! handed to him meanwhile is handed on.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -15,7 +16,10 @@ use tracing::{Level, debug, enabled, trace};
 
 use crate::Moment;
 use crate::clock::Clock;
-use crate::queue::{QueueFull, QueueLimits, Ticket, Tried, WaitQueue, Waiting};
+use crate::queue::{
+    Charge, ClassWaits, Offer, Priority, QueueFull, QueueLimits, Served, Ticket, Told, Tried, Used,
+    WaitQueue, Waiting,
+};
 use crate::request::{Facts, RequestFacts};
 use crate::schedule::{Ask, Class, Ending, Explanation, NodeId, Observer, Reason, Scratch, next_seed};
 use crate::status::{Published, Snapshot};
@@ -31,6 +35,8 @@ pub(super) struct Place {
     pub(super) lease: Lease,
     pub(super) upstream: Arc<dyn Upstream>,
     pub(super) timeouts: UpstreamTimeouts,
+    /// What it was charged, if there was a queue for it.
+    pub(super) charge: Option<Charge>,
 }
 
 /// A place, and why it is this one, where the log wants to know.
@@ -47,24 +53,29 @@ pub(super) enum NoPlace {
     Ending { ending: Ending, waited: bool },
     /// Nobody more may wait. With why the request would have had to.
     Full { full: QueueFull, ending: Ending },
+    /// The queue was full, and it had to go for somebody else.
+    Evicted { ending: Ending },
 }
 
 impl NoPlace {
     pub(super) fn ending(&self) -> &Ending {
         match self {
-            Self::Ending { ending, .. } | Self::Full { ending, .. } => ending,
+            Self::Ending { ending, .. } | Self::Full { ending, .. } | Self::Evicted { ending } => ending,
         }
     }
 }
 
 #[derive(Debug)]
 struct Waiter {
-    tell: oneshot::Sender<Result<Found, Ending>>,
+    tell: oneshot::Sender<Answer>,
     // What the tree last said to this request.
     last: RefCell<Ending>,
 }
 
-type Served = Vec<(Waiting<Waiter>, Result<Found, Ending>)>;
+type Answer = Result<Found, NoPlace>;
+
+/// What is to be told to those who have left the queue, once its lock is free.
+type Answers = Vec<(oneshot::Sender<Answer>, Answer)>;
 
 /// Wakes the one who hands out.
 ///
@@ -98,33 +109,62 @@ pub(super) struct Places {
     clock: Clock,
     seed: AtomicU64,
     queue: Mutex<WaitQueue<Waiter>>,
+    /// What is to be settled: whoever next has the queue does it, so that an answer's end waits for no round.
+    settled: Mutex<Vec<(Charge, Used)>>,
     rounds: Rounds,
     wake: Arc<Wake>,
 }
 
-/// When everybody who waits was last asked. Changed under the queue's lock alone.
+/// Settlements that wait for the queue at most. More are done by whoever brings the next.
+const SETTLED: usize = 1024;
+
+/// When those who wait were last asked beyond what is free. Changed under the queue's lock alone.
 #[derive(Debug, Default)]
 struct Rounds {
     generation: AtomicU64,
-    nanos: AtomicU64,
+    news: AtomicU64,
+    thorough: AtomicU64,
+}
+
+/// Who is asked in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// One of each kind, until nothing is free.
+    WhileFree,
+    /// One of each kind, since what is published may mean that waiting will not help.
+    EachKind,
+    /// Everybody, since those of one kind may be told different things by some trees.
+    Everybody,
 }
 
 impl Rounds {
-    /// The shortest time from one such round to the next: it costs a walk for each who waits.
+    /// The shortest time from one round that asks each kind to the next.
     const EVERY: Duration = Duration::from_millis(250);
+    /// And that from one that asks everybody: it costs a walk for each who waits.
+    const THOROUGH: Duration = Duration::from_secs(2);
 
-    /// Whether everybody is to be asked now; if not, and there is news, when.
-    fn begin(&self, generation: u64, now: Moment) -> (bool, Option<Moment>) {
-        if self.generation.load(Relaxed) == generation {
-            return (false, None);
+    /// Whom to ask now, and when there is to be another round though nothing has changed.
+    fn begin(&self, generation: u64, now: Moment) -> (Asks, Moment) {
+        let read = |at: &AtomicU64| Moment::from_nanos(at.load(Relaxed));
+        let thorough_due = read(&self.thorough).saturating_add(Self::THOROUGH);
+        let first = self.generation.load(Relaxed) == 0;
+        if first || now >= thorough_due {
+            for at in [&self.news, &self.thorough] {
+                at.store(now.as_nanos(), Relaxed);
+            }
+            self.generation.store(generation, Relaxed);
+            return (Asks::Everybody, now.saturating_add(Self::THOROUGH));
         }
-        let due = Moment::from_nanos(self.nanos.load(Relaxed)).saturating_add(Self::EVERY);
-        if self.generation.load(Relaxed) != 0 && now < due {
-            return (false, Some(due));
+        if self.generation.load(Relaxed) == generation {
+            return (Asks::WhileFree, thorough_due);
+        }
+        let due = read(&self.news).saturating_add(Self::EVERY);
+        if now < due {
+            return (Asks::WhileFree, due.min(thorough_due));
         }
         self.generation.store(generation, Relaxed);
-        self.nanos.store(now.as_nanos(), Relaxed);
-        (true, None)
+        self.news.store(now.as_nanos(), Relaxed);
+        (Asks::EachKind, thorough_due)
     }
 }
 
@@ -138,6 +178,7 @@ impl Places {
             clock,
             seed: AtomicU64::new(seed),
             queue: Mutex::new(WaitQueue::new(limits)),
+            settled: Mutex::default(),
             rounds: Rounds::default(),
             wake,
         }
@@ -145,13 +186,41 @@ impl Places {
 
     fn queue(&self) -> MutexGuard<'_, WaitQueue<Waiter>> {
         // What is done under the lock leaves the queue whole at every point.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let settled = std::mem::take(&mut *self.settled.lock().unwrap_or_else(PoisonError::into_inner));
+        for (charge, used) in settled {
+            queue.settle(&charge, used);
+        }
+        queue
     }
 
-    /// How many wait, and since when the first of them.
-    pub(super) fn waiting(&self) -> (usize, Option<Moment>) {
-        let queue = self.queue();
-        (queue.len(), queue.oldest())
+    /// Changes how much may wait, and how long, from now on.
+    pub(super) fn set_queue(&self, limits: QueueLimits) {
+        self.queue().set_limits(limits);
+    }
+
+    /// What a request that was charged has used is known now.
+    pub(super) fn settle(&self, charge: Charge, used: Used) {
+        let many = {
+            let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+            settled.push((charge, used));
+            settled.len()
+        };
+        if many >= SETTLED {
+            drop(self.queue());
+        }
+    }
+
+    /// How each class waits, in the order of [`Priority::ALL`].
+    pub(super) fn waiting(&self) -> [ClassWaits; 3] {
+        self.queue().waits()
+    }
+
+    /// What a request of this priority that finds no place is told to wait, by how fast the queue has moved; `otherwise`
+    /// where that is not known.
+    pub(super) fn retry_after(&self, priority: i32, otherwise: Duration) -> Duration {
+        let wait = self.queue().wait_for(Priority::of(priority), self.clock.now());
+        wait.unwrap_or(otherwise)
     }
 
     pub(super) fn next_seed(&self) -> u64 {
@@ -208,6 +277,7 @@ impl Places {
                 lease,
                 upstream: transport.0.clone(),
                 timeouts,
+                charge: None,
             }),
             // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
             // reserve and give back the same place for ever.
@@ -245,7 +315,7 @@ impl Places {
         let (tell, told) = oneshot::channel();
         match self.stand(facts, tried, tell)? {
             Stood::Served(found) => Ok(found),
-            Stood::Waits(ticket, deadline) => self.wait(ticket, deadline, told).await,
+            Stood::Waits(ticket) => self.wait(ticket, told).await,
         }
     }
 
@@ -254,35 +324,41 @@ impl Places {
         &self,
         facts: &RequestFacts,
         tried: &Tried,
-        tell: oneshot::Sender<Result<Found, Ending>>,
+        tell: oneshot::Sender<Answer>,
     ) -> Result<Stood, NoPlace> {
-        let (mut served, mut until) = (Served::new(), None);
+        let mut answers = Answers::new();
         let result = {
             let mut queue = self.queue();
             self.wake.stand(queue.len() + 1);
             let now = self.clock.now();
+            let ends = self.next_look(&queue);
             let mut place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
-            if place.is_ok() && !queue.is_empty() {
+            let contended = place.is_ok() && !queue.is_empty();
+            if contended {
                 // Those who came before may have it first.
                 drop(place);
-                (served, until) = self.offer(&mut queue, now);
-                place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
+                place = Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
+                if !queue.has_room_for(facts) {
+                    self.offer(&mut queue, now, &mut answers);
+                    place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
+                }
             }
             let result = match place {
                 Ok(place) => Ok(Stood::Served(place)),
-                Err(ending) => {
-                    until = [until, again(&ending, tried, now)].into_iter().flatten().min();
-                    self.enqueue(&mut queue, (facts, tried, now), tell, ending)
-                }
+                Err(ending) => self.enqueue(&mut queue, (facts, tried, now), tell, ending, &mut answers),
             };
+            if contended && matches!(result, Ok(Stood::Waits(_))) {
+                // In his turn, it may well be his.
+                self.offer(&mut queue, now, &mut answers);
+            }
             self.wake.stand(queue.len());
+            if self.next_look(&queue) < ends {
+                // Whoever hands out has to know that he must come sooner.
+                self.wake.notify.notify_one();
+            }
             result
         };
-        if until.is_some() {
-            // Whoever hands out has to know that there is something to come again for.
-            self.wake.notify.notify_one();
-        }
-        deliver(served);
+        deliver(answers);
         result
     }
 
@@ -290,108 +366,125 @@ impl Places {
         &self,
         queue: &mut WaitQueue<Waiter>,
         (facts, tried, now): (&RequestFacts, &Tried, Moment),
-        tell: oneshot::Sender<Result<Found, Ending>>,
+        tell: oneshot::Sender<Answer>,
         ending: Ending,
+        answers: &mut Answers,
     ) -> Result<Stood, NoPlace> {
         // Who is left out stays so for longer than this request may wait.
         let in_vain = ending.reason == Reason::Excluded
-            && tried
-                .next_end(now)
-                .zip(facts.deadline)
-                .is_some_and(|(end, deadline)| deadline < end);
+            && tried.next_end(now).is_some_and(|end| {
+                end > now.saturating_add(queue.limits().max_wait)
+                    || facts.deadline.is_some_and(|deadline| deadline < end)
+            });
         if ending.class != Class::Later || in_vain {
             return Err(NoPlace::Ending {
                 ending,
                 waited: false,
             });
         }
+        let told = self.told(&ending, tried, now);
         let waiter = Waiter {
             tell,
             last: RefCell::new(ending.clone()),
         };
-        let pushed = queue.push(facts.clone(), tried.clone(), now, waiter);
-        pushed
-            .map(|(ticket, deadline)| Stood::Waits(ticket, deadline))
-            .map_err(|full| NoPlace::Full { full, ending })
+        let pushed = queue.push(facts.clone(), tried.clone(), told, now, waiter);
+        let pushed = pushed.map_err(|full| NoPlace::Full { full, ending })?;
+        for waiting in pushed.evicted {
+            let Waiter { tell, last } = waiting.handle;
+            let ending = last.into_inner();
+            debug!(reason = %ending.reason, "went for somebody else");
+            answers.push((tell, Err(NoPlace::Evicted { ending })));
+        }
+        Ok(Stood::Waits(pushed.ticket))
     }
 
-    async fn wait(
-        &self,
-        ticket: Ticket,
-        deadline: Moment,
-        mut told: oneshot::Receiver<Result<Found, Ending>>,
-    ) -> Result<Found, NoPlace> {
-        let mut standing = Standing {
-            places: self,
-            ticket: Some(ticket),
+    /// What a request hears from an ending that lets it wait.
+    fn told(&self, ending: &Ending, tried: &Tried, now: Moment) -> Told {
+        let nobody_able = match ending.reason {
+            Reason::NoUpstream | Reason::Unhealthy | Reason::NeverHeard | Reason::Excluded => true,
+            // Some have told what they have and may never tell more: a name that nobody knows is most likely wrong.
+            Reason::ModelsUnknown => !self.published.load().anyone_able(),
+            _ => false,
         };
-        let waited = |ending| NoPlace::Ending { ending, waited: true };
-        let answer = tokio::select! {
-            biased;
-            answer = &mut told => answer,
-            () = sleep_until(self.clock.instant(deadline)) => match standing.leave() {
-                Some(waiting) => {
-                    let ending = waiting.handle.last.into_inner();
-                    debug!(reason = %ending.reason, "waited for as long as it may");
-                    return Err(waited(ending));
-                }
-                // Served at the last moment.
-                None => told.await,
-            },
-        };
+        let again = [ending.until, tried.next_end(now)].into_iter().flatten().min();
+        Told { nobody_able, again }
+    }
+
+    async fn wait(&self, ticket: Ticket, told: oneshot::Receiver<Answer>) -> Answer {
+        let _standing = Standing { places: self, ticket };
         // Nobody drops the other end without an answer but a queue that is dropped as a whole.
-        let gone = |_| Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
-        answer.unwrap_or_else(gone).map_err(waited)
+        told.await.unwrap_or_else(|_| {
+            let ending = Ending::new(Class::Later, Reason::Contended, NodeId::default());
+            Err(NoPlace::Ending { ending, waited: true })
+        })
     }
 
-    /// Offers what is free to those who wait, in order. Says when to come again though nothing has changed.
-    fn offer(&self, queue: &mut WaitQueue<Waiter>, now: Moment) -> (Served, Option<Moment>) {
-        let mut until: Option<Moment> = None;
-        // Once nothing is free, the walk can give nobody a place, so the rest are not asked. But what is published may mean
-        // that waiting will not help: for that everybody is asked, now and then.
+    /// When whoever hands out has to look again though nothing has changed.
+    fn next_look(&self, queue: &WaitQueue<Waiter>) -> Moment {
+        let never = Moment::from_nanos(u64::MAX);
+        [queue.next_end(), queue.next_again()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(never)
+    }
+
+    /// Sends away those whose time is over, and offers what is free to the others, in order. Says when to come again though
+    /// nothing has changed.
+    fn offer(&self, queue: &mut WaitQueue<Waiter>, now: Moment, answers: &mut Answers) -> Moment {
+        for waiting in queue.expire(now) {
+            let Waiter { tell, last } = waiting.handle;
+            let ending = last.into_inner();
+            debug!(reason = %ending.reason, "waited for as long as it may");
+            answers.push((tell, Err(NoPlace::Ending { ending, waited: true })));
+        }
         let generation = self.published.load().generation();
-        let (everybody, next) = self.rounds.begin(generation, now);
-        let mut full = false;
-        let served = queue.hand_out(
-            |Waiting {
-                 facts, tried, handle, ..
-             }| {
-                let next_look = again(&handle.last.borrow(), tried, now);
-                if full && next_look.is_none_or(|at| at > now) {
-                    until = [until, next_look, next].into_iter().flatten().min();
-                    return None;
-                }
-                match self.place_now(&facts.as_facts(), tried, now, News::No) {
-                    Ok(place) => Some(Ok(place)),
-                    Err(ending) if ending.class == Class::Later => {
-                        until = [until, again(&ending, tried, now)].into_iter().flatten().min();
-                        handle.last.replace(ending);
-                        full = !everybody && !self.published.load().has_room();
-                        None
+        let (asks, next) = self.rounds.begin(generation, now);
+        let served = queue.hand_out(now, asks == Asks::Everybody, |waiting| {
+            let Waiting {
+                facts, tried, handle, ..
+            } = waiting;
+            match self.place_now(&facts.as_facts(), tried, now, News::No) {
+                Ok(found) => Offer::Place(Ok(found)),
+                Err(ending) if ending.class == Class::Later => {
+                    let told = self.told(&ending, tried, now);
+                    handle.last.replace(ending);
+                    // Once nothing is free, the walk can give nobody a place, so the rest are not asked.
+                    if asks == Asks::WhileFree && !self.published.load().has_room() {
+                        Offer::Full(told)
+                    } else {
+                        Offer::Wait(told)
                     }
-                    // It has become known that waiting will not help.
-                    Err(ending) => Some(Err(ending)),
                 }
-            },
-        );
-        (served, until)
+                // It has become known that waiting will not help.
+                Err(ending) => Offer::Leave(Err(NoPlace::Ending { ending, waited: true })),
+            }
+        });
+        answers.extend(served.into_iter().map(answer));
+        if queue.is_empty() {
+            Moment::from_nanos(u64::MAX)
+        } else {
+            next.min(self.next_look(queue))
+        }
     }
 
-    fn hand_out(&self) -> Option<Moment> {
-        let (served, until) = {
+    /// Returns when to come again though nothing has changed.
+    fn hand_out(&self) -> Moment {
+        let mut answers = Answers::new();
+        let until = {
             let mut queue = self.queue();
-            let offered = self.offer(&mut queue, self.clock.now());
+            let until = self.offer(&mut queue, self.clock.now(), &mut answers);
             self.wake.stand(queue.len());
-            offered
+            until
         };
-        deliver(served);
+        deliver(answers);
         until
     }
 
     /// Hands out whenever something becomes free, for ever.
     pub(super) async fn keep_handing_out(self: Arc<Self>) {
         loop {
-            let until = self.hand_out().unwrap_or(Moment::from_nanos(u64::MAX));
+            let until = self.hand_out();
             tokio::select! {
                 () = self.wake.notify.notified() => {}
                 () = sleep_until(self.clock.instant(until)) => {}
@@ -400,17 +493,20 @@ impl Places {
     }
 }
 
-/// When this request may get another answer though nothing has changed: when the patience of an alternative ends, or an
-/// upstream that was tried may be asked again.
-fn again(ending: &Ending, tried: &Tried, now: Moment) -> Option<Moment> {
-    [ending.until, tried.next_end(now)].into_iter().flatten().min()
+/// What somebody who leaves the queue is told.
+fn answer(served: Served<Waiter, Answer>) -> (oneshot::Sender<Answer>, Answer) {
+    let answer = served.place.map(|mut found| {
+        found.place.charge = served.charge;
+        found
+    });
+    (served.waiting.handle.tell, answer)
 }
 
 /// Tells those who are served. It is done without the lock, since it runs what others have put there.
-fn deliver(served: Served) {
-    for (Waiting { handle, .. }, result) in served {
+fn deliver(answers: Answers) {
+    for (tell, answer) in answers {
         // Who has left meanwhile lets the lease drop, which wakes the next one.
-        if handle.tell.send(result).is_err() {
+        if tell.send(answer).is_err() {
             trace!("a place came too late");
         }
     }
@@ -425,28 +521,22 @@ enum News {
 
 enum Stood {
     Served(Found),
-    Waits(Ticket, Moment),
+    Waits(Ticket),
 }
 
 /// Somebody who stands in the queue; dropped, he is out of it.
 struct Standing<'a> {
     places: &'a Places,
-    ticket: Option<Ticket>,
-}
-
-impl Standing<'_> {
-    fn leave(&mut self) -> Option<Waiting<Waiter>> {
-        let ticket = self.ticket.take()?;
-        let mut queue = self.places.queue();
-        let waiting = queue.remove(ticket);
-        self.places.wake.stand(queue.len());
-        waiting
-    }
+    ticket: Ticket,
 }
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        self.leave();
+        let mut queue = self.places.queue();
+        let left = queue.remove(self.ticket, self.places.clock.now());
+        self.places.wake.stand(queue.len());
+        drop(queue);
+        drop(left);
     }
 }
 

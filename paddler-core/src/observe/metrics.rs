@@ -9,6 +9,7 @@ use http::StatusCode;
 
 use super::histogram::Histogram;
 use crate::Moment;
+use crate::queue::Priority;
 use crate::request::{RequestClass, Route};
 
 /// Counts of one router. Labels are bounded: classes, statuses and reasons come from fixed lists or from the tree,
@@ -21,7 +22,7 @@ pub struct Metrics {
     truncated: Mutex<BTreeMap<&'static str, u64>>,
     in_flight: AtomicU64,
     cancelled: AtomicU64,
-    waited: Histogram,
+    waited: [Histogram; 3],
     first_byte: Histogram,
     reloads: Mutex<BTreeMap<&'static str, u64>>,
     config: Mutex<ConfigRead>,
@@ -111,8 +112,8 @@ impl Metrics {
     }
 
     /// A request has waited so long for its place.
-    pub(crate) fn waited(&self, duration: Duration) {
-        self.waited.add(duration);
+    pub(crate) fn waited(&self, priority: Priority, duration: Duration) {
+        self.waited[priority.index()].add(duration);
     }
 
     /// The first byte of an answer came so long after the request was sent.
@@ -171,7 +172,8 @@ impl Metrics {
         self.cancelled.load(Relaxed)
     }
 
-    pub(super) fn waits(&self) -> &Histogram {
+    /// In the order of [`Priority::ALL`].
+    pub(super) fn waits(&self) -> &[Histogram; 3] {
         &self.waited
     }
 

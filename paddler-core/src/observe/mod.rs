@@ -12,9 +12,10 @@
 //! | `paddler_cancellations_total` | counter |  | Clients that left before the end of their answer. |
 //! | `paddler_in_flight_requests` | gauge |  | Requests being handled, those that wait among them. |
 //! | `paddler_first_byte_seconds` | histogram |  | Time from sending a request to the first byte of its answer. |
-//! | `paddler_waiting_requests` | gauge |  | Requests waiting for a place. |
-//! | `paddler_oldest_wait_seconds` | gauge |  | How long the first in the queue has waited. |
-//! | `paddler_wait_seconds` | histogram |  | Time from a request's arrival to its place. |
+//! | `paddler_waiting_requests` | gauge | `priority` | Requests waiting for a place. |
+//! | `paddler_oldest_wait_seconds` | gauge | `priority` | How long the first of those who wait has waited. |
+//! | `paddler_wait_seconds` | histogram | `priority` | Time from a request's arrival to its place. |
+//! | `paddler_evictions_total` | counter | `priority` | Requests that waited and were refused when the queue was full, since others came first. |
 //! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held, in case they must be sent again. |
 //! | `paddler_settling_weight` | gauge |  | Weight still reserved for requests that have ended here and perhaps not yet at their engine. |
 //! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up. |
@@ -31,6 +32,9 @@
 //! | `paddler_config_reloads_total` | counter | `result` | Times that the config was read again: success or failure. |
 //! | `paddler_config_age_seconds` | gauge |  | Time since the config in force was read. |
 //! | `paddler_config_stale` | gauge |  | 1 while what was last read has a fault, and the config before it stays in force. |
+//!
+//! `priority` is `high`, `standard` or `sheddable`. An autoscaler goes by `paddler_waiting_requests`, or by
+//! `paddler_oldest_wait_seconds` where a few long waits are worse than many short ones; it can leave out what is sheddable.
 //!
 //! What is not known has no series: a missing signal is never a zero. The series of an upstream end when it leaves.
 //! No label holds anything that came with a request.

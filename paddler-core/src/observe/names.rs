@@ -59,9 +59,11 @@ families! {
     IN_FLIGHT: Gauge "paddler_in_flight_requests" [] "Requests being handled, those that wait among them.";
     FIRST_BYTE: Histogram "paddler_first_byte_seconds" []
         "Time from sending a request to the first byte of its answer.";
-    WAITING: Gauge "paddler_waiting_requests" [] "Requests waiting for a place.";
-    OLDEST_WAIT: Gauge "paddler_oldest_wait_seconds" [] "How long the first in the queue has waited.";
-    WAIT: Histogram "paddler_wait_seconds" [] "Time from a request's arrival to its place.";
+    WAITING: Gauge "paddler_waiting_requests" ["priority"] "Requests waiting for a place.";
+    OLDEST_WAIT: Gauge "paddler_oldest_wait_seconds" ["priority"] "How long the first of those who wait has waited.";
+    WAIT: Histogram "paddler_wait_seconds" ["priority"] "Time from a request's arrival to its place.";
+    EVICTIONS: Counter "paddler_evictions_total" ["priority"]
+        "Requests that waited and were refused when the queue was full, since others came first.";
     BUFFERED: Gauge "paddler_buffered_bytes" [] "Bodies of requests that are held, in case they must be sent again.";
     SETTLING: Gauge "paddler_settling_weight" []
         "Weight still reserved for requests that have ended here and perhaps not yet at their engine.";

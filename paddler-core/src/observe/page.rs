@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::histogram::Histogram;
 use super::metrics::Metrics;
 use super::names::{self, Family};
 use crate::Moment;
+use crate::queue::{ClassWaits, Priority};
 use crate::status::{Degraded, Entry, Snapshot};
 use crate::upstream::UpstreamIndex;
 
@@ -34,8 +34,8 @@ use crate::upstream::UpstreamIndex;
 pub struct Page<'a> {
     pub(crate) metrics: &'a Metrics,
     pub(crate) snapshot: &'a Snapshot,
-    pub(crate) waiting: usize,
-    pub(crate) oldest_wait: Option<Duration>,
+    /// How each class waits, in the order of [`Priority::ALL`].
+    pub(crate) waits: [ClassWaits; 3],
     pub(crate) buffered: u64,
     pub(crate) now: Moment,
 }
@@ -46,8 +46,7 @@ impl<'a> Page<'a> {
         Self {
             metrics,
             snapshot,
-            waiting: 0,
-            oldest_wait: None,
+            waits: Default::default(),
             buffered: 0,
             now,
         }
@@ -80,12 +79,23 @@ impl Page<'_> {
     }
 
     fn queue(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
-        page.one(&names::WAITING, self.waiting as f64)?;
-        page.one(
-            &names::OLDEST_WAIT,
-            self.oldest_wait.unwrap_or_default().as_secs_f64(),
-        )?;
-        page.histogram(&names::WAIT, self.metrics.waits())?;
+        let by_class = |page: &mut Writer<'_, '_>, family, value: &dyn Fn(&ClassWaits) -> f64| {
+            page.head(family)?;
+            Priority::ALL
+                .iter()
+                .zip(&self.waits)
+                .try_for_each(|(class, waits)| page.sample(family, "", &[class.as_str()], value(waits)))
+        };
+        by_class(page, &names::WAITING, &|waits| waits.waiting as f64)?;
+        by_class(page, &names::OLDEST_WAIT, &|waits| {
+            let wait = waits.oldest.map(|since| self.now.since(since));
+            wait.unwrap_or_default().as_secs_f64()
+        })?;
+        page.head(&names::WAIT)?;
+        for (class, histogram) in Priority::ALL.iter().zip(self.metrics.waits()) {
+            page.histogram_of(&names::WAIT, &[class.as_str()], histogram)?;
+        }
+        by_class(page, &names::EVICTIONS, &|waits| waits.evicted as f64)?;
         page.one(&names::BUFFERED, self.buffered as f64)
     }
 
@@ -210,14 +220,27 @@ impl Writer<'_, '_> {
     }
 
     fn histogram(&mut self, family: &Family, histogram: &Histogram) -> fmt::Result {
-        let (bounds, count, seconds) = histogram.read();
         self.head(family)?;
+        self.histogram_of(family, &[], histogram)
+    }
+
+    /// The series of one set of labels, without the head.
+    fn histogram_of(&mut self, family: &Family, labels: &[&str], histogram: &Histogram) -> fmt::Result {
+        let (bounds, count, seconds) = histogram.read();
         for (bound, so_far) in bounds {
-            writeln!(self.to, "{}_bucket{{le=\"{bound}\"}} {so_far}", family.name)?;
+            self.bucket(family, labels, &bound.to_string(), so_far)?;
         }
-        writeln!(self.to, "{}_bucket{{le=\"+Inf\"}} {count}", family.name)?;
-        self.sample(family, "_sum", &[], seconds)?;
-        self.sample(family, "_count", &[], count as f64)
+        self.bucket(family, labels, "+Inf", count)?;
+        self.sample(family, "_sum", labels, seconds)?;
+        self.sample(family, "_count", labels, count as f64)
+    }
+
+    fn bucket(&mut self, family: &Family, labels: &[&str], bound: &str, so_far: u64) -> fmt::Result {
+        write!(self.to, "{}_bucket{{", family.name)?;
+        for (name, label) in family.labels.iter().zip(labels) {
+            write!(self.to, "{name}=\"{}\",", Escaped(label))?;
+        }
+        writeln!(self.to, "le=\"{bound}\"}} {so_far}")
     }
 }
 

@@ -1,56 +1,50 @@
 //! Who waits, and who is next?
 //!
-//! One bounded first-in, first-out queue. Pure: it knows neither threads nor timers. Whoever drives it calls
-//! [`hand_out`](WaitQueue::hand_out) when a place may have become free; the first who can use it gets it, and those
-//! before him who cannot stay where they are, so that one busy model does not hold up the others.
+//! One bounded queue. What becomes free goes first to a class, then to a tenant of it, then to the request of his whose
+//! deadline is earliest:
+//!
+//! - **Class** ([`Priority`]): the highest, unless one below is owed its least share ([`MinShares`]). Nobody starves: of so
+//!   many places in a row as [`MinShares::bound`] says, each of which somebody of a class could have used, it gets one.
+//! - **Tenant**: the one that was charged the fewest tokens for its weight, by the virtual token counter of Sheng et al.
+//!   (OSDI 2024). The bound: between two tenants who both wait all the time, what they were charged, each divided by its
+//!   weight, never differs by more than twice the largest single charge so divided; and a request of a tenant of whom
+//!   nobody waited comes after at most one of each other tenant in its class. What an answer used is known only when it
+//!   has ended: the charges still open, as far as they were wrong, come on top.
+//! - **Request**: the earliest deadline; where clients say nothing, whoever came first.
+//!
+//! Whoever cannot use what is free is passed over and keeps his place, so that one busy model does not hold up the others.
+//! When the queue is full, an arrival may take the place of somebody of a lower class, or of a tenant who has more waiting
+//! than it: see [`WaitQueue::push`].
+//!
+//! Pure: it knows neither threads nor timers. Whoever drives it calls [`hand_out`](WaitQueue::hand_out) when a place may
+//! have become free, and [`expire`](WaitQueue::expire) when somebody's time is over.
 
+mod charge;
+mod groups;
+mod limits;
+mod pace;
+mod priority;
+mod tenants;
 mod tried;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::Moment;
-use crate::config::{Limits, Queue};
 use crate::request::RequestFacts;
+use charge::Outputs;
+pub use charge::{Charge, Used};
+use groups::{GroupId, Groups, Round};
+pub use limits::{MinShares, QueueLimits};
+use pace::Pace;
+pub use priority::Priority;
+use priority::Turns;
+use tenants::{Tenants, Turn};
 pub use tried::Tried;
-
-/// How much may wait, and how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueueLimits {
-    /// The most requests that wait. Default 30, the number that users of Paddler know. 0: nobody waits.
-    pub max_requests: usize,
-    /// The most bytes of bodies that wait. Default 1 GiB.
-    pub max_bytes: u64,
-    /// The longest that a request waits. Default 10 s: most clients give up later than that.
-    pub max_wait: Duration,
-}
-
-impl Default for QueueLimits {
-    fn default() -> Self {
-        let queue = Queue::default();
-        Self::new(
-            queue.max_requests,
-            Limits::default().buffered_bodies,
-            queue.max_wait,
-        )
-    }
-}
-
-impl QueueLimits {
-    /// These limits.
-    pub fn new(max_requests: usize, max_bytes: u64, max_wait: Duration) -> Self {
-        Self {
-            max_requests,
-            max_bytes,
-            max_wait,
-        }
-    }
-}
 
 /// The place of one who waits. It is never given again.
 ///
-/// Who came first stands first, also when he had a place, was refused there, and waits once more.
+/// Of two tickets the one of who came first is less, also when he had a place, was refused there, and waits once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     arrived: Moment,
@@ -71,6 +65,87 @@ pub struct Waiting<T> {
     pub deadline: Moment,
     /// How to reach the one who waits.
     pub handle: T,
+    priority: Priority,
+    turn: Turn,
+    group: GroupId,
+    alone: bool,
+    again: Option<Moment>,
+    asked: u64,
+}
+
+impl<T> Waiting<T> {
+    /// His class.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// When he is to be asked again though nothing has changed.
+    pub fn again(&self) -> Option<Moment> {
+        self.again
+    }
+
+    /// The line of his tenant in which he stands.
+    fn line(&self) -> Option<GroupId> {
+        (!self.alone).then_some(self.group)
+    }
+}
+
+/// What somebody was told who found no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// Nobody who could ever serve him is able to now: upstreams are starting, or there are none.
+    pub nobody_able: bool,
+    /// When he may be told something else though nothing has changed.
+    pub again: Option<Moment>,
+}
+
+/// What comes of asking somebody whether he can use what is free.
+#[derive(Debug)]
+pub enum Offer<P> {
+    /// He gets a place.
+    Place(P),
+    /// He leaves the queue with this and without a place.
+    Leave(P),
+    /// He waits on.
+    Wait(Told),
+    /// He waits on, and nothing is free for anybody: the others need not be asked.
+    Full(Told),
+}
+
+/// Somebody who has left the queue with what was free.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Served<T, P> {
+    /// Who.
+    pub waiting: Waiting<T>,
+    /// What he got.
+    pub place: P,
+    /// What his tenant was charged for it; `None`: he got no place.
+    pub charge: Option<Charge>,
+}
+
+/// Somebody who waits now.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Pushed<T> {
+    /// His place in the queue.
+    pub ticket: Ticket,
+    /// Until when he waits, as of now.
+    pub deadline: Moment,
+    /// Who had to go for him.
+    pub evicted: Vec<Waiting<T>>,
+}
+
+/// How one class waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ClassWaits {
+    /// How many wait.
+    pub waiting: usize,
+    /// Since when whoever came first of them has waited.
+    pub oldest: Option<Moment>,
+    /// How many had to go for others, so far.
+    pub evicted: u64,
 }
 
 /// Why nobody more can wait.
@@ -83,32 +158,52 @@ pub enum QueueFull {
     Bytes,
 }
 
-/// A bounded queue, first in, first out.
+/// A bounded queue with classes and tenants: see the [module](self) for who is next.
 ///
 /// ```
 /// use paddler_core::Moment;
-/// use paddler_core::queue::{QueueLimits, WaitQueue};
+/// use paddler_core::queue::{Offer, QueueLimits, Told, WaitQueue};
 /// use paddler_core::request::Facts;
 ///
+/// let now = Moment::ZERO;
 /// let mut queue = WaitQueue::new(QueueLimits::default());
-/// for (model, who) in [("big", "first"), ("small", "second"), ("small", "third")] {
-///     queue.push(Facts::new().model(model).into(), Default::default(), Moment::ZERO, who).unwrap();
+/// for (model, priority, who) in [("big", 0, "first"), ("small", 0, "second"), ("small", 1, "third")] {
+///     let facts = Facts::new().model(model).priority(priority);
+///     queue.push(facts.into(), Default::default(), Told::default(), now, who).unwrap();
 /// }
-/// // One place has become free, for the small model: whoever came first of those who can use it gets it.
+/// // One place has become free, for the small model: of those who can use it, the highest class gets it.
 /// let mut free = 1;
-/// let served = queue.hand_out(|waiting| {
-///     let fits = waiting.facts.model.as_deref() == Some("small") && free > 0;
-///     fits.then(|| free -= 1)
+/// let served = queue.hand_out(now, false, |waiting| {
+///     if waiting.facts.model.as_deref() != Some("small") || free == 0 {
+///         return Offer::Wait(Told::default());
+///     }
+///     free -= 1;
+///     Offer::Place("a place")
 /// });
-/// assert_eq!(served.into_iter().map(|(waiting, ())| waiting.handle).collect::<Vec<_>>(), ["second"]);
+/// assert_eq!(served.iter().map(|served| served.waiting.handle).collect::<Vec<_>>(), ["third"]);
 /// assert_eq!(queue.len(), 2);
 /// ```
 #[derive(Debug)]
 pub struct WaitQueue<T> {
     limits: QueueLimits,
     waiting: BTreeMap<Ticket, Waiting<T>>,
+    classes: [Class; 3],
+    turns: Turns,
+    groups: Groups,
+    ends: BTreeSet<(Moment, Ticket)>,
+    agains: BTreeSet<(Moment, Ticket)>,
+    outputs: Outputs,
+    pace: Pace,
     bytes: u64,
     next: u64,
+    rounds: u64,
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    tenants: Tenants,
+    members: BTreeSet<Ticket>,
+    evicted: u64,
 }
 
 impl<T> WaitQueue<T> {
@@ -117,14 +212,28 @@ impl<T> WaitQueue<T> {
         Self {
             limits,
             waiting: BTreeMap::new(),
+            classes: Default::default(),
+            turns: Turns::default(),
+            groups: Groups::default(),
+            ends: BTreeSet::new(),
+            agains: BTreeSet::new(),
+            outputs: Outputs::default(),
+            pace: Pace::default(),
             bytes: 0,
             next: 0,
+            rounds: 0,
         }
     }
 
     /// How much may wait, and how long.
     pub fn limits(&self) -> &QueueLimits {
         &self.limits
+    }
+
+    /// Changes how much may wait, and how long. Whoever waits already stays for as long as he was told; if that are more
+    /// than may, nobody comes in until enough have left.
+    pub fn set_limits(&mut self, limits: QueueLimits) {
+        self.limits = limits;
     }
 
     /// How many wait.
@@ -137,184 +246,372 @@ impl<T> WaitQueue<T> {
         self.waiting.is_empty()
     }
 
+    /// How many of a class wait.
+    pub fn len_of(&self, priority: Priority) -> usize {
+        self.class(priority).members.len()
+    }
+
+    /// How each class waits, in the order of [`Priority::ALL`].
+    pub fn waits(&self) -> [ClassWaits; 3] {
+        Priority::ALL.map(|priority| {
+            let class = self.class(priority);
+            let first = class.members.first().and_then(|first| self.waiting.get(first));
+            ClassWaits {
+                waiting: class.members.len(),
+                oldest: first.map(|first| first.since),
+                evicted: class.evicted,
+            }
+        })
+    }
+
     /// The bytes of the bodies that wait.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Since when the one at the front has waited.
-    pub fn oldest(&self) -> Option<Moment> {
-        self.waiting.values().next().map(|waiting| waiting.since)
+    /// When the first of those who wait has waited long enough.
+    pub fn next_end(&self) -> Option<Moment> {
+        self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Somebody begins to wait, behind all who came before him, until the queue's limit or his own deadline, whichever is
-    /// earlier.
+    /// When the first of those who wait is to be asked again though nothing has changed.
+    pub fn next_again(&self) -> Option<Moment> {
+        self.agains.first().map(|(again, _)| *again)
+    }
+
+    /// How long it takes until somebody who comes now would be served, by what was seen of late, 1 s to 30 s; `None` when
+    /// too little was seen. To be told to those who are refused, as `Retry-After`.
+    pub fn wait_for(&self, priority: Priority, now: Moment) -> Option<Duration> {
+        let before = |class: &&Priority| **class <= priority;
+        let ahead: usize = Priority::ALL
+            .iter()
+            .filter(before)
+            .map(|class| self.len_of(*class))
+            .sum();
+        self.pace.wait_for(ahead + 1, now)
+    }
+
+    fn class(&self, priority: Priority) -> &Class {
+        &self.classes[priority.index()]
+    }
+
+    fn class_mut(&mut self, priority: Priority) -> &mut Class {
+        &mut self.classes[priority.index()]
+    }
+
+    /// Somebody begins to wait, until the queue's limit or his own deadline, whichever is earlier. Time counts from when
+    /// he came ([`RequestFacts::arrived`]), also when he waits once more.
+    ///
+    /// When the queue is full, somebody else may have to go: the last of the tenant who has most waiting for its weight,
+    /// in the lowest class that holds more than its part of the queue. That is, in this order,
+    /// - of a lower class than his, beyond the part that its least share is of the queue;
+    /// - of his own class, a tenant who would still have more waiting for its weight than his own;
+    /// - of a higher class, beyond its part, if his own has less than its part.
+    ///
+    /// For bytes, only lower classes make room.
     ///
     /// # Errors
-    /// [`QueueFull`], when nobody more may wait.
+    /// [`QueueFull`], when nobody more may wait. Then nobody had to go.
     pub fn push(
         &mut self,
         facts: RequestFacts,
         tried: Tried,
+        told: Told,
         now: Moment,
         handle: T,
-    ) -> Result<(Ticket, Moment), QueueFull> {
-        if self.waiting.len() >= self.limits.max_requests {
-            return Err(QueueFull::Requests);
+    ) -> Result<Pushed<T>, QueueFull> {
+        let priority = Priority::of(facts.priority);
+        let victims = self.victims(priority, &facts)?;
+        let evicted: Vec<_> = victims
+            .into_iter()
+            .filter_map(|ticket| self.remove(ticket, now))
+            .collect();
+        for victim in &evicted {
+            self.class_mut(victim.priority).evicted += 1;
         }
-        let bytes = self.bytes.saturating_add(facts.body_bytes);
-        if bytes > self.limits.max_bytes {
-            return Err(QueueFull::Bytes);
-        }
-        self.bytes = bytes;
+        self.pace.busy(now);
+        self.bytes = self.bytes.saturating_add(facts.body_bytes);
         let ticket = Ticket {
             arrived: facts.arrived,
             number: self.next,
         };
         self.next += 1;
-        let limit = now.saturating_add(self.limits.max_wait);
-        let deadline = facts.deadline.map_or(limit, |own| own.min(limit));
-        self.waiting.insert(
+        let alone = told.again.is_some() || !tried.is_empty();
+        let group = self.groups.join(&facts, alone, ticket);
+        // The order is by what the client wants and who came first, however long upstreams take to start.
+        let due = self.limits.end(facts.arrived, facts.deadline, Some(Moment::ZERO));
+        let waiting = Waiting {
+            facts,
+            tried,
+            since: now,
+            deadline: Moment::ZERO,
+            handle,
+            priority,
+            turn: (due, ticket),
+            group,
+            alone,
+            again: None,
+            asked: 0,
+        };
+        let class = self.class_mut(priority);
+        class.members.insert(ticket);
+        let (tenant, weight) = (&waiting.facts.tenant, waiting.facts.tenant_weight);
+        class.tenants.join(tenant, weight, waiting.line(), waiting.turn);
+        self.waiting.insert(ticket, waiting);
+        self.set_end(ticket);
+        self.hear(ticket, told, now);
+        let deadline = self.waiting.get(&ticket).map_or(now, |waiting| waiting.deadline);
+        Ok(Pushed {
             ticket,
-            Waiting {
-                facts,
-                tried,
-                since: now,
-                deadline,
-                handle,
-            },
-        );
-        Ok((ticket, deadline))
+            deadline,
+            evicted,
+        })
+    }
+
+    /// Whether somebody like this could wait without anybody having to go.
+    pub fn has_room_for(&self, facts: &RequestFacts) -> bool {
+        self.len() < self.limits.max_requests
+            && self.bytes.saturating_add(facts.body_bytes) <= self.limits.max_bytes
+    }
+
+    /// Who has to go for somebody of this class.
+    fn victims(&self, priority: Priority, facts: &RequestFacts) -> Result<Vec<Ticket>, QueueFull> {
+        let mut victims = Vec::new();
+        if self.len() > self.limits.max_requests {
+            return Err(QueueFull::Requests);
+        }
+        if self.len() == self.limits.max_requests {
+            victims.push(self.victim(priority, facts).ok_or(QueueFull::Requests)?);
+        }
+        let bytes = |ticket: &Ticket| {
+            self.waiting
+                .get(ticket)
+                .map_or(0, |waiting| waiting.facts.body_bytes)
+        };
+        let freed: u64 = victims.iter().map(bytes).sum();
+        let wanted = (self.bytes - freed).saturating_add(facts.body_bytes);
+        let mut excess = wanted.saturating_sub(self.limits.max_bytes);
+        let lower = Priority::ALL.iter().rev().take_while(|class| **class > priority);
+        for ticket in lower.flat_map(|class| self.class(*class).members.iter().rev()) {
+            if excess == 0 {
+                break;
+            }
+            if !victims.contains(ticket) {
+                excess = excess.saturating_sub(bytes(ticket));
+                victims.push(*ticket);
+            }
+        }
+        if excess > 0 {
+            return Err(QueueFull::Bytes);
+        }
+        Ok(victims)
+    }
+
+    fn victim(&self, priority: Priority, facts: &RequestFacts) -> Option<Ticket> {
+        let spare = |class| self.len_of(class) > self.limits.part(class);
+        let lacks = self.len_of(priority) < self.limits.part(priority);
+        Priority::ALL.iter().rev().find_map(|class| {
+            let tenants = &self.class(*class).tenants;
+            let (turn, many, weight) = tenants.largest()?;
+            let goes = match class.cmp(&priority) {
+                std::cmp::Ordering::Greater => spare(*class),
+                std::cmp::Ordering::Less => lacks && spare(*class),
+                std::cmp::Ordering::Equal => {
+                    let own = tenants.waiting(&facts.tenant) as u64 + 1;
+                    many as u64 * u64::from(facts.tenant_weight.max(1)) > own * u64::from(weight)
+                }
+            };
+            goes.then_some(turn.1)
+        })
     }
 
     /// Somebody waits no more. `None`: he has been served already.
-    pub fn remove(&mut self, ticket: Ticket) -> Option<Waiting<T>> {
+    pub fn remove(&mut self, ticket: Ticket, now: Moment) -> Option<Waiting<T>> {
         let waiting = self.waiting.remove(&ticket)?;
         self.bytes -= waiting.facts.body_bytes;
+        self.ends.remove(&(waiting.deadline, ticket));
+        if let Some(again) = waiting.again {
+            self.agains.remove(&(again, ticket));
+        }
+        self.groups.leave(waiting.group, ticket);
+        let class = &mut self.classes[waiting.priority.index()];
+        class.members.remove(&ticket);
+        class
+            .tenants
+            .leave(&waiting.facts.tenant, waiting.line(), waiting.turn);
+        if class.members.is_empty() {
+            self.turns.left(waiting.priority);
+        }
+        if self.waiting.is_empty() {
+            self.pace.idle(now);
+        }
         Some(waiting)
     }
 
-    /// Offers places to all who wait, in order. Whoever `place` gives something to leaves the queue with it.
-    pub fn hand_out<P>(&mut self, mut place: impl FnMut(&Waiting<T>) -> Option<P>) -> Vec<(Waiting<T>, P)> {
-        let served: Vec<_> = self
-            .waiting
+    /// Those whose time is over leave the queue.
+    pub fn expire(&mut self, now: Moment) -> Vec<Waiting<T>> {
+        let mut expired = Vec::new();
+        while let Some((end, ticket)) = self.ends.first().copied()
+            && end <= now
+        {
+            expired.extend(self.remove(ticket, now));
+        }
+        expired
+    }
+
+    /// Offers what is free to all who wait, in order, until nobody is left to ask. Whoever gets something leaves the queue
+    /// with it; his tenant and class are charged.
+    ///
+    /// Of those who are alike in model, kind of work, weight, priority, streaming and whether they have a session, one who
+    /// gets nothing speaks for all, unless `everyone` is to be asked. A tree whose answer depends on anything else (the
+    /// prompt's length, the tenant, a closure) needs that now and then. Those who have been somewhere already, or are to be
+    /// [asked again](Told::again) at some time, are always asked.
+    pub fn hand_out<P>(
+        &mut self,
+        now: Moment,
+        everyone: bool,
+        mut place: impl FnMut(&Waiting<T>) -> Offer<P>,
+    ) -> Vec<Served<T, P>> {
+        self.rounds += 1;
+        let mut round = Round {
+            number: self.rounds,
+            thorough: everyone,
+            ..Round::default()
+        };
+        let mut served = Vec::new();
+        while let Some(ticket) = self.next_to_ask(&mut round) {
+            let Some(waiting) = self.waiting.get_mut(&ticket) else {
+                break;
+            };
+            waiting.asked = round.number;
+            let offer = place(waiting);
+            let full = matches!(offer, Offer::Full(_));
+            served.extend(self.take(ticket, offer, &round, now));
+            if full {
+                break;
+            }
+        }
+        // Whose time to be asked has come is asked also when nothing is free: he may be told that he waits in vain.
+        let due: Vec<_> = self
+            .agains
             .iter()
-            .filter_map(|(ticket, waiting)| Some((*ticket, place(waiting)?)))
+            .take_while(|(again, _)| *again <= now)
+            .map(|(_, ticket)| *ticket)
             .collect();
+        for ticket in due {
+            if let Some(waiting) = self.waiting.get_mut(&ticket)
+                && waiting.asked != round.number
+            {
+                waiting.asked = round.number;
+                let offer = place(waiting);
+                served.extend(self.take(ticket, offer, &round, now));
+            }
+        }
         served
-            .into_iter()
-            .filter_map(|(ticket, place)| Some((self.remove(ticket)?, place)))
-            .collect()
+    }
+
+    fn next_to_ask(&self, round: &mut Round) -> Option<Ticket> {
+        let order = self.turns.order(self.limits.min_shares);
+        order.iter().find_map(|class| {
+            let next = self
+                .class(*class)
+                .tenants
+                .next(round, class.index(), &self.groups);
+            next.map(|(_, (_, ticket))| ticket)
+        })
+    }
+
+    /// What was offered to somebody takes effect.
+    fn take<P>(
+        &mut self,
+        ticket: Ticket,
+        offer: Offer<P>,
+        round: &Round,
+        now: Moment,
+    ) -> Option<Served<T, P>> {
+        match offer {
+            Offer::Wait(told) | Offer::Full(told) => {
+                if let Some(waiting) = self.waiting.get(&ticket) {
+                    let (line, turn) = (waiting.line(), waiting.turn);
+                    if let Some(group) = line {
+                        self.groups.pass(group, round);
+                    }
+                    let tenants = &mut self.classes[waiting.priority.index()].tenants;
+                    tenants.asked(&waiting.facts.tenant, line, turn, round);
+                }
+                self.hear(ticket, told, now);
+                None
+            }
+            Offer::Leave(place) => self.remove(ticket, now).map(|waiting| Served {
+                waiting,
+                place,
+                charge: None,
+            }),
+            Offer::Place(place) => {
+                let waiting = self.waiting.get(&ticket)?;
+                if waiting.since < now {
+                    self.pace.handed(now);
+                }
+                let charge = self.outputs.charge(&waiting.facts);
+                let classes = &self.classes;
+                self.turns
+                    .handed(waiting.priority, self.limits.min_shares, |class| {
+                        !classes[class.index()].members.is_empty()
+                    });
+                self.classes[waiting.priority.index()].tenants.charge(&charge);
+                let waiting = self.remove(ticket, now)?;
+                Some(Served {
+                    waiting,
+                    place,
+                    charge: Some(charge),
+                })
+            }
+        }
+    }
+
+    /// He was told this.
+    fn hear(&mut self, ticket: Ticket, told: Told, now: Moment) {
+        let Some(waiting) = self.waiting.get_mut(&ticket) else {
+            return;
+        };
+        if waiting.again != told.again {
+            if let Some(before) = std::mem::replace(&mut waiting.again, told.again) {
+                self.agains.remove(&(before, ticket));
+            }
+            if let Some(again) = told.again {
+                self.agains.insert((again, ticket));
+            }
+        }
+        let news = self.groups.set_able(waiting.group, !told.nobody_able, now);
+        let members: Vec<_> = news.into_iter().flatten().copied().collect();
+        for member in members {
+            self.set_end(member);
+        }
+    }
+
+    /// Sets until when he waits, by what is known of his group.
+    fn set_end(&mut self, ticket: Ticket) {
+        if let Some(waiting) = self.waiting.get_mut(&ticket) {
+            let able_since = self.groups.able_since(waiting.group);
+            let facts = &waiting.facts;
+            let end = self.limits.end(facts.arrived, facts.deadline, able_since);
+            self.ends.remove(&(waiting.deadline, ticket));
+            waiting.deadline = end;
+            self.ends.insert((end, ticket));
+        }
+    }
+
+    /// What a place cost is known now. If that is not said, the estimate stands.
+    pub fn settle(&mut self, charge: &Charge, used: Used) {
+        if let Used::Tokens { output, .. } = used {
+            self.outputs.saw(output, charge.sequences);
+        }
+        let due = charge.due(used);
+        self.class_mut(charge.priority).tenants.settle(charge, due);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts(bytes: u64) -> RequestFacts {
-        let mut facts = RequestFacts::new();
-        facts.body_bytes = bytes;
-        facts
-    }
-
-    fn limits(max_requests: usize, max_bytes: u64) -> QueueLimits {
-        QueueLimits {
-            max_requests,
-            max_bytes,
-            max_wait: Duration::from_secs(10),
-        }
-    }
-
-    #[test]
-    fn it_is_bounded_by_number_and_bytes_and_both_come_back() {
-        let mut queue = WaitQueue::new(limits(2, 100));
-        let (first, _) = queue.push(facts(60), Tried::default(), Moment::ZERO, 1).unwrap();
-        assert_eq!(
-            queue.push(facts(41), Tried::default(), Moment::ZERO, 2),
-            Err(QueueFull::Bytes)
-        );
-        queue.push(facts(40), Tried::default(), Moment::ZERO, 3).unwrap();
-        assert_eq!(
-            queue.push(facts(0), Tried::default(), Moment::ZERO, 4),
-            Err(QueueFull::Requests)
-        );
-        assert_eq!(queue.remove(first).unwrap().handle, 1);
-        assert!(queue.remove(first).is_none(), "a ticket is good once");
-        assert_eq!((queue.len(), queue.bytes()), (1, 40));
-        queue.push(facts(60), Tried::default(), Moment::ZERO, 5).unwrap();
-        assert_eq!(queue.hand_out(|_| Some(())).len(), 2);
-        assert_eq!((queue.len(), queue.bytes()), (0, 0));
-    }
-
-    #[test]
-    fn a_queue_of_none_takes_nobody() {
-        let mut queue = WaitQueue::new(limits(0, 100));
-        assert_eq!(
-            queue.push(facts(0), Tried::default(), Moment::ZERO, ()),
-            Err(QueueFull::Requests)
-        );
-    }
-
-    #[test]
-    fn the_earlier_deadline_counts() {
-        let mut queue = WaitQueue::new(limits(9, 100));
-        let at = Moment::from_millis(1_000);
-        assert_eq!(
-            queue.push(facts(0), Tried::default(), at, ()).unwrap().1,
-            Moment::from_millis(11_000)
-        );
-        let mut hurried = facts(0);
-        hurried.deadline = Some(Moment::from_millis(3_000));
-        assert_eq!(
-            queue.push(hurried, Tried::default(), at, ()).unwrap().1,
-            Moment::from_millis(3_000)
-        );
-        assert_eq!(queue.oldest(), Some(at));
-    }
-
-    #[test]
-    fn who_came_first_stands_first_also_when_he_waits_once_more() {
-        let mut queue = WaitQueue::new(limits(9, 100));
-        for (who, arrived) in [("second", 20), ("third", 30), ("first", 10)] {
-            let mut facts = facts(0);
-            facts.arrived = Moment::from_millis(arrived);
-            queue
-                .push(facts, Tried::default(), Moment::from_millis(40), who)
-                .unwrap();
-        }
-        let served = queue.hand_out(|_| Some(()));
-        assert_eq!(
-            served.iter().map(|(w, ())| w.handle).collect::<Vec<_>>(),
-            ["first", "second", "third"]
-        );
-    }
-
-    #[test]
-    fn places_go_to_the_first_who_can_use_them() {
-        let mut queue = WaitQueue::new(limits(9, 100));
-        for who in 0..6 {
-            queue.push(facts(0), Tried::default(), Moment::ZERO, who).unwrap();
-        }
-        let mut places = 2;
-        let served = queue.hand_out(|waiting| {
-            let odd = waiting.handle % 2 == 1 && places > 0;
-            odd.then(|| places -= 1)
-        });
-        assert_eq!(
-            served
-                .iter()
-                .map(|(waiting, ())| waiting.handle)
-                .collect::<Vec<_>>(),
-            [1, 3]
-        );
-        assert_eq!(
-            queue
-                .hand_out(|_| Some(()))
-                .iter()
-                .map(|(w, ())| w.handle)
-                .collect::<Vec<_>>(),
-            [0, 2, 4, 5]
-        );
-    }
-}
+mod fairness;
+#[cfg(test)]
+mod tests;

@@ -56,6 +56,11 @@ impl Tried {
         one.until = now.saturating_add(asked_for.map_or(pause, |asked| asked.max(pause)));
     }
 
+    /// Whether it has been nowhere.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Those that are left out now.
     pub fn left_out(&self, now: Moment) -> Vec<UpstreamId> {
         self.0

@@ -179,6 +179,7 @@ impl From<Facts<'_>> for super::RequestFacts {
             stream: facts.stream,
             priority: facts.priority,
             tenant: facts.tenant.map(Into::into),
+            tenant_weight: 1,
             session: facts.session.map(Into::into),
             arrived: facts.arrived,
             deadline: facts.deadline,

@@ -128,11 +128,22 @@ impl Entry {
     }
 
     /// The most weight that may be open on it, whoever sent it; `None` is no limit.
+    ///
+    /// It is what the spec says, else the slots that it reports. An engine without slots takes whatever it is sent and
+    /// queues it; where it is known how many sequences it runs at once, it gets twice as many. One batch runs, and a second
+    /// stands ready behind it, so that the engine never runs dry in the time that it takes to see that a request has ended
+    /// and to send the next. What is more waits here, where it can still go to whoever is free first, and in a fair order.
+    ///
+    /// Where that is not known there is no limit: any number would be a guess, too low for one engine by ten times and too
+    /// high for another.
     pub fn limit(&self) -> Option<u32> {
-        self.spec
-            .limits
-            .max_in_flight
-            .or(self.report().and_then(|report| report.slots_total))
+        let (limits, report) = (&self.spec.limits, self.report());
+        let slots = report.and_then(|report| report.slots_total);
+        let sequences = limits
+            .max_sequences
+            .or_else(|| report?.max_sequences)
+            .map(|sequences| sequences.saturating_mul(2));
+        limits.max_in_flight.or(slots).or(sequences)
     }
 
     /// The limit for our own weight: what others hold is not ours to give.

@@ -166,8 +166,9 @@ pub enum Models {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// The most weight open at once, in requests of weight one. `None`: what the engine reports as its slots; an engine
-    /// without slots then has no limit.
+    /// The most weight open at once, in requests of weight one. `None`: what the engine reports as its slots; without slots
+    /// twice `max_sequences`, where that is known; else there is no limit. [`Entry::limit`](crate::status::Entry::limit)
+    /// says why.
     pub max_in_flight: Option<u32>,
     /// How many sequences the engine runs at once, where it does not report that itself (vLLM does not).
     pub max_sequences: Option<u32>,

@@ -7,6 +7,7 @@ use paddler_core::config::{
     AdminPaths, Config, Fault, Forwarded, Forwarding, Limits, Mode, ModelTimeouts, Place, Poll, Queue,
     Registry, Shutdown, Timeouts, Traceparent, Value,
 };
+use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
 use paddler_core::upstream::{
     Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamTimeouts,
@@ -27,7 +28,9 @@ fn every_setting_is_read() {
         config.queue,
         Queue {
             max_requests: 100,
-            max_wait: Duration::from_millis(500)
+            max_wait: Duration::from_millis(500),
+            max_wait_starting: Duration::from_secs(90),
+            min_shares: MinShares::new(30, 10),
         }
     );
     assert_eq!(
@@ -158,7 +161,7 @@ listen: 127.0.0.1:8080
 management: 127.0.0.1:8081
 upstreams: []
 tree: gateway
-queue: {max_requests: 30, max_wait: 10s}
+queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
 timeouts: {connect: 2s, first_byte: 10m, idle: 60s, whole: off, client_idle: 60s, models: {}}
 poll: {interval: 1s, timeout: 3s, concurrency: 64}

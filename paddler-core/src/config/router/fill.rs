@@ -16,6 +16,7 @@ use crate::config::registry::Registry;
 use crate::config::tree;
 use crate::config::units::{self, show_bytes};
 use crate::config::value::{Kind, Value, quoted};
+use crate::queue::MinShares;
 use crate::schedule::{Tree, trees};
 
 const MOMENT: Duration = Duration::from_millis(10);
@@ -276,6 +277,44 @@ fn queue(fields: &mut Fields<'_>, queue: &mut Queue, faults: &mut Faults) {
         &mut queue.max_wait,
         faults,
     );
+    duration(
+        fields,
+        "max_wait_starting",
+        (Duration::ZERO, HOUR),
+        &mut queue.max_wait_starting,
+        faults,
+    );
+    section(fields, "min_shares", faults, |fields, faults| {
+        let mut share = |name, now: u32| {
+            let read = fields.take(name, faults).and_then(|at| percent(&at, faults));
+            read.unwrap_or(u8::try_from(now).unwrap_or(MinShares::MOST))
+        };
+        let standard = share("standard", queue.min_shares.standard());
+        let sheddable = share("sheddable", queue.min_shares.sheddable());
+        queue.min_shares = MinShares::new(standard, sheddable);
+    });
+}
+
+/// A share such as 25%.
+fn percent(at: &At<'_>, faults: &mut Faults) -> Option<u8> {
+    let text = match &at.value.kind {
+        Kind::String(text) => text,
+        Kind::Int(_) | Kind::Float(_) => {
+            let problem = format!("{} is not a share", at.value.what());
+            at.fault_mend(faults, problem, "write it in percent, such as 25%");
+            return None;
+        }
+        _ => return at.wrong(faults, "a share such as 25%"),
+    };
+    let parsed = text
+        .strip_suffix('%')
+        .and_then(|number| number.trim_end().parse::<u8>().ok());
+    let fits = parsed.filter(|share| (1..=MinShares::MOST).contains(share));
+    if fits.is_none() {
+        let problem = format!("{} is not a share of 1% to {}%", quoted(text), MinShares::MOST);
+        at.fault_mend(faults, problem, "write a whole number of percent, such as 25%");
+    }
+    fits
 }
 
 fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {

@@ -11,8 +11,8 @@ use crate::upstream::{Reserve, UpstreamIndex};
 pub struct HasSlot;
 
 /// Keeps upstreams where the weight of this request fits: what we have open there plus what others had at the last
-/// report stays within its slots, or within the limit that its spec sets. What waits in the engine's own queue counts as
-/// well as what runs. An upstream without slots and limit has no limit, and passes. A request heavier than the whole
+/// report stays within its [limit](crate::status::Entry::limit): its slots, or what its spec sets. What waits in the engine's own queue counts as
+/// well as what runs. An upstream of which no limit is known passes. A request heavier than the whole
 /// limit fits where nothing else is open.
 pub fn slot() -> HasSlot {
     HasSlot
