@@ -170,7 +170,10 @@ mod tests {
 
     use super::*;
 
-    fn read(events: bool, pieces: &[&[u8]]) -> Option<(Option<u64>, u64)> {
+    /// Tokens of the prompt, if that is told, and of the answer.
+    type Read = Option<(Option<u64>, u64)>;
+
+    fn read(events: bool, pieces: &[&[u8]]) -> Read {
         let mut usage = Usage::new(events);
         pieces.iter().for_each(|piece| usage.saw(piece));
         usage.used().map(|used| match used {
@@ -180,7 +183,7 @@ mod tests {
     }
 
     /// (whether it is a stream, the answer, what it used)
-    const ANSWERS: &[(bool, &str, Option<(Option<u64>, u64)>)] = &[
+    const ANSWERS: &[(bool, &str, Read)] = &[
         (
             false,
             r#"{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":12,"completion_tokens":34,"total_tokens":46,

@@ -10,6 +10,7 @@ mod accepting;
 mod answers;
 mod by_model;
 mod client;
+mod fairness;
 mod faults;
 mod framing;
 mod hosting;
