@@ -358,7 +358,7 @@ fn without_slots_an_engine_gets_twice_the_sequences_that_it_runs_at_once() {
     );
     assert_eq!(limit(Some(5), Some(8), tells(64)), Some(5));
     assert_eq!(
-        limit(None, Some(8), slots(4, 0)),
+        limit(None, Some(8), slots(0, 4)),
         Some(4),
         "slots are counted to the last one"
     );
