@@ -124,7 +124,6 @@ fn fixed(config: &Config) -> Vec<(&'static str, String)> {
         ("limits.header_timeout", format!("{:?}", limits.header_timeout)),
         ("timeouts.connect", format!("{:?}", timeouts.connect)),
         ("timeouts.client_idle", format!("{:?}", timeouts.client_idle)),
-        ("queue", format!("{:?}", config.queue)),
         ("shutdown", format!("{:?}", config.shutdown)),
     ]
 }
