@@ -162,6 +162,7 @@ impl Client {
     pub(super) fn annotate(&self, facts: &mut RequestFacts) {
         facts.priority = self.priority;
         facts.tenant = Some(self.tenant.clone());
+        facts.tenant_weight = self.weight;
     }
 }
 

@@ -374,7 +374,10 @@ impl Router {
         }
         // Whoever is trusted to say so knows better.
         facts.priority = standing.priority.unwrap_or(facts.priority);
-        facts.tenant = standing.tenant.or(facts.tenant);
+        if let Some(tenant) = standing.tenant {
+            // The weight of a gateway's own key is not that of each tenant behind it.
+            (facts.tenant, facts.tenant_weight) = (Some(tenant), 1);
+        }
         if let Some(host) = &options.annotate {
             host.annotate(headers, &mut facts);
         }
