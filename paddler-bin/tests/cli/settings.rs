@@ -252,6 +252,7 @@ async fn a_router_is_not_its_own_upstream() {
         ("127.0.0.1:7999", "http://0.0.0.0:7999"),
         ("0.0.0.0:7999", "http://127.0.0.1:7999"),
         ("[::]:7999", "http://[::1]:7999"),
+        ("127.0.0.1:7999", "https://127.0.0.1:7999"),
     ] {
         let ended = fails(&["gateway", "--listen", listen, "--upstream", url], &[], 1).await;
         assert!(

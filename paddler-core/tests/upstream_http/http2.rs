@@ -14,6 +14,7 @@ use paddler_core::upstream::{CallError, Http2, NewConnection, Sent, Upstream as 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::frames::{DATA, Do, Frames, HEADERS, RESET, SETTINGS, WINDOW_UPDATE, serve};
 use super::net::{Net, eventually, soon};
@@ -335,4 +336,42 @@ async fn a_connection_that_falls_silent_is_given_up_and_the_request_may_have_bee
     let upstream = HttpUpstream::over(dial, &spec, HttpOptions::default()).unwrap();
     upstream.call(post()).await.unwrap();
     assert_eq!(sent(upstream.call(post()).await), Sent::Yes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_are_given_back_however_they_end() {
+    let ways = [
+        Do::Whole("a"),
+        Do::Begin("b"),
+        Do::Nothing,
+        Do::Reset(8),
+        Do::Reset(7),
+        Do::Ok,
+    ];
+    let script = ways.iter().cycle().take(300).cloned();
+    let first = std::iter::repeat_n(Do::Begin("a"), 16);
+    let engine = Arc::new(Frames::start(8, first.chain(script).chain([Do::Begin("z")])).await);
+    let upstream = over_http2(&engine.url());
+    // Two connections, which are enough for the sixteen who call.
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        held.push(call(&upstream).await.unwrap());
+    }
+    held.clear();
+    let mut callers = JoinSet::new();
+    for _ in 0..16 {
+        let (upstream, engine) = (upstream.clone(), engine.clone());
+        callers.spawn(async move {
+            while engine.seen(HEADERS).len() <= 316 {
+                // Some are answered, some refused, and some given up before or within the answer.
+                let whole = async { upstream.call(post()).await.ok()?.into_body().collect().await.ok() };
+                drop(timeout(Duration::from_millis(20), whole).await);
+            }
+        });
+    }
+    soon(callers.join_all()).await;
+    for _ in 0..16 {
+        held.push(call(&upstream).await.unwrap());
+    }
+    assert_eq!(engine.connections(), 2, "there is room for as many as ever");
 }
