@@ -8,6 +8,7 @@ mod demo;
 mod files;
 mod hash_key;
 mod management;
+mod open_files;
 mod reload;
 mod run;
 mod settings;

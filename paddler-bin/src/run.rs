@@ -21,7 +21,7 @@ use crate::control::Control;
 use crate::reload::{Origin, Reloads};
 use crate::settings::{Loaded, Secrets};
 use crate::stop::{Hangups, Stops};
-use crate::{Failure, management, settings};
+use crate::{Failure, management, open_files, settings};
 
 /// Serves by arguments until told to stop.
 pub(crate) async fn run(mode: Mode, args: Serve) -> Result<(), Failure> {
@@ -59,6 +59,7 @@ impl Gateway {
             keys,
             management: management_keys,
         } = secrets;
+        open_files::fit(config.limits.connections);
         let listener = bind(config.listen, "--listen").await?;
         let options = settings::router_options(&config, keys.clone());
         let management = match config.management {

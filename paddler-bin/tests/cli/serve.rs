@@ -237,3 +237,53 @@ async fn the_log_says_why_each_request_went_where_it_went() {
     let line = program.logs(|line| line.contains(refused));
     assert!(line.contains("DEBUG"), "{line}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_said() {
+    let config = path(
+        "serve-files.yaml",
+        "upstreams: [{url: 'http://127.0.0.1:9'}]\nlimits: {connections: 1000}\n",
+    );
+    for (hard, warns) in [(1024, true), (4096, false)] {
+        let mut command = Command::new("sh");
+        let line = format!("ulimit -Sn 512 && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+        command.args([
+            "-c",
+            &line,
+            env!("CARGO_BIN_EXE_paddler"),
+            "gateway",
+            "--config",
+            &config,
+        ]);
+        command
+            .args(["--listen=127.0.0.1:0", "--management=off"])
+            .env_clear();
+        let mut child = command
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
+        let before: Vec<_> = log
+            .take_while(|line| !line.contains("requests come in"))
+            .collect();
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let warned = before
+            .iter()
+            .any(|line| line.contains("limits.connections") && line.contains("limit=1024 needed=2256"));
+        assert_eq!(warned, warns, "{before:?}");
+        // Only Linux tells.
+        if let Ok(limits) = limits {
+            let open = limits
+                .lines()
+                .find(|line| line.starts_with("Max open files"))
+                .unwrap();
+            let soft = open.split_whitespace().nth(3).unwrap();
+            assert_eq!(soft, hard.to_string());
+        }
+    }
+}

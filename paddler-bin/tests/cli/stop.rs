@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use paddler_engine::{Engine, EngineConfig};
 use tokio::net::TcpStream;
 
-use crate::support::client::{Client, Reply, ask, chat, eventually, get, post, streamed};
+use crate::path;
+use crate::support::client::{Client, Reply, ask, chat, eventually, get, post, series, streamed};
 use crate::support::program::Gateway;
 
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
@@ -111,4 +112,59 @@ async fn an_idle_connection_holds_nothing_up() {
     let ended = gateway.program.ended().await;
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     drop(client);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_it_settles_it_is_not_ready_and_serves_whoever_comes() {
+    let engine = engine(f64::INFINITY).await;
+    let config = path("stop-settle.yaml", "shutdown: {settle: 1h, grace: 1h}\n");
+    let gateway = Gateway::start("gateway", &[engine.url()], &["--config", &config]);
+    eventually("it is ready", async || {
+        ask(gateway.management, get("/readyz")).await.status == 200
+    })
+    .await;
+    gateway.program.signal("TERM");
+    gateway.program.logs(is_stopping);
+    eventually("it is not ready", async || {
+        ask(gateway.management, get("/readyz")).await.status == 503
+    })
+    .await;
+    assert_eq!(ask(gateway.address, get("/health")).await.status, 503);
+    for _ in 0..3 {
+        let answer = ask(gateway.address, post("/v1/chat/completions", &chat("m", 4))).await;
+        assert!(
+            answer.is_good(),
+            "a connection that comes now is served: {answer:?}"
+        );
+    }
+    gateway.program.signal("TERM");
+    let ended = gateway.program.ended().await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_when_it_is_to_stop_is_served_within_the_grace() {
+    let config = EngineConfig::llamacpp("m")
+        .slots(1)
+        .prefill_tokens_per_second(f64::INFINITY);
+    let engine = Engine::start(config.decode_tokens_per_second(30.0))
+        .await
+        .unwrap();
+    let (gateway, _client, reply) = busy(&engine, &["--grace=1h", "--max-wait=2m"]).await;
+    let address = gateway.address;
+    let waits = tokio::spawn(async move { ask(address, post("/v1/chat/completions", &chat("m", 2))).await });
+    eventually("one waits", async || {
+        let page = ask(gateway.management, get("/metrics")).await;
+        series(page.text(), "paddler_waiting_requests") == Some(1.0)
+    })
+    .await;
+    gateway.program.signal("TERM");
+    gateway.program.logs(is_stopping);
+    takes_no_connection(gateway.address).await;
+    let answer = reply.whole().await;
+    assert!(answer.is_good(), "{answer:?}");
+    let answer = waits.await.unwrap();
+    assert!(answer.is_good(), "{answer:?}");
+    let ended = gateway.program.ended().await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
 }

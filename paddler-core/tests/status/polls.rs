@@ -50,6 +50,29 @@ async fn polls_come_an_interval_apart_give_or_take_a_tenth() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_interval_holds_from_now_on_and_none_is_no_poll() {
+    let fake = Fake::llama(0, 4);
+    let rig = one(&fake);
+    sleep(MINUTE).await;
+    let before = fake.polls().len();
+    let mut slower = PollOptions::default();
+    slower.interval = Duration::from_secs(10);
+    rig.statuses.set_poll(Some(slower)).await.unwrap();
+    sleep(10 * MINUTE).await;
+    let polls = fake.polls();
+    let gaps = gaps(&polls[before..]);
+    assert!(gaps.len() > 50, "{}", gaps.len());
+    assert!(gaps.iter().all(|gap| (8.9..=11.1).contains(gap)), "{gaps:?}");
+    rig.statuses.set_poll(None).await.unwrap();
+    sleep(MINUTE).await;
+    assert_eq!(fake.polls().len(), polls.len());
+    assert!(
+        rig.snapshot().find("a").unwrap().report().is_some(),
+        "what is known stays known"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn polls_of_many_do_not_come_in_step() {
     let fakes: Vec<_> = (0..20)
         .map(|at| (format!("http://{at}"), Fake::llama(0, 4)))
