@@ -19,6 +19,7 @@
 
 mod admin;
 mod judge;
+mod kill;
 mod load;
 mod trouble;
 
@@ -36,7 +37,7 @@ use paddler_benches::harness::engines::EngineProcess;
 use paddler_benches::harness::gateway::{GatewayProcess, sum};
 use paddler_benches::harness::programs::Programs;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, sleep};
 
 use judge::{Journals, Verdict};
@@ -61,6 +62,9 @@ struct Arguments {
     /// Leave out reloads and drains.
     #[arg(long)]
     no_admin: bool,
+    /// Instead of all that: three engines, one of which is killed after a third of the time and stays away.
+    #[arg(long)]
+    kill_one: bool,
 }
 
 /// What the router is told, besides its upstreams. Short times, so that a short run meets them all.
@@ -96,14 +100,22 @@ async fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let programs = Programs::build()?;
     let folder = std::env::temp_dir().join(format!("paddler-chaos-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let result = trial(arguments, &programs, &folder).await;
+    let result = if arguments.kill_one {
+        kill::trial(arguments, &programs, &folder).await
+    } else {
+        trial(arguments, &programs, &folder).await
+    };
     std::fs::remove_dir_all(&folder)?;
     result
 }
 
-async fn start_engines(programs: &Programs, folder: &Path) -> Result<Vec<EngineProcess>, Failure> {
+async fn start_engines(
+    count: usize,
+    programs: &Programs,
+    folder: &Path,
+) -> Result<Vec<EngineProcess>, Failure> {
     let mut engines = Vec::new();
-    for number in 0..ENGINES {
+    for number in 0..count {
         let (face, slots) = if number % 2 == 0 {
             ("vllm", "12")
         } else {
@@ -126,43 +138,72 @@ async fn start_engines(programs: &Programs, folder: &Path) -> Result<Vec<EngineP
     Ok(engines)
 }
 
+/// Engines and a router that knows all of them to be able.
+async fn start(
+    count: usize,
+    programs: &Programs,
+    folder: &Path,
+) -> Result<(Vec<EngineProcess>, GatewayProcess), Failure> {
+    let engines = start_engines(count, programs, folder).await?;
+    let named: Vec<_> = engines
+        .iter()
+        .map(|engine| (engine.id.as_str(), engine.address))
+        .collect();
+    let gateway = GatewayProcess::start(&programs.paddler, folder, &named, SETTINGS).await?;
+    all_able(&gateway, count).await?;
+    Ok((engines, gateway))
+}
+
 async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Result<bool, Failure> {
-    let engines = start_engines(programs, folder).await?;
+    let (engines, mut gateway) = start(ENGINES, programs, folder).await?;
     let upstreams: Vec<(String, SocketAddr)> = engines
         .iter()
         .map(|engine| (engine.id.clone(), engine.address))
         .collect();
-    let named: Vec<_> = upstreams
-        .iter()
-        .map(|(id, address)| (id.as_str(), *address))
-        .collect();
-    let mut gateway = GatewayProcess::start(&programs.paddler, folder, &named, SETTINGS).await?;
-    all_able(&gateway).await?;
-
     let (began, time) = (Instant::now(), Duration::from_secs(arguments.seconds));
     let (end, draw) = (began + time, Draw::new(arguments.seed));
     let fleet = Fleet::new(engines, began);
-    let (notes, mut outcomes) = mpsc::unbounded_channel();
+    let (notes, outcomes) = mpsc::unbounded_channel();
     let load = load::run(gateway.address, began, end, arguments.rate, draw.part(1), notes);
+    let administer = async {
+        if arguments.no_admin {
+            return Ok(admin::Done::default());
+        }
+        admin::run(&fleet, &gateway, &upstreams, time, draw.part(4)).await
+    };
     let (broken, troubled, done, memory, ()) = tokio::join!(
         trouble::break_engines(&fleet, end, draw.part(2)),
         trouble::trouble_engines(&fleet, end, draw.part(3)),
-        async {
-            if arguments.no_admin {
-                return Ok(admin::Done::default());
-            }
-            admin::run(&fleet, &gateway, &upstreams, time, draw.part(4)).await
-        },
+        administer,
         watch_memory(&gateway, end),
         load,
     );
     let (broken, troubled, done) = (broken?, troubled?, done?);
+    println!(
+        "{} s, seed {}: engines broken {broken} times, troubled {troubled} times; {} reloads, {} drains",
+        arguments.seconds, arguments.seed, done.reloads, done.drains
+    );
+    if done.strays > 0 {
+        println!("{} requests came to an engine that was to get none", done.strays);
+    }
+    let flat = tell_memory(&memory);
+    let sound = conclude(arguments, &mut gateway, &fleet, outcomes, done.strays).await?;
+    Ok(flat && sound)
+}
+
+/// Waits for all answers and for quiet, judges, and tells the four numbers.
+async fn conclude(
+    arguments: &Arguments,
+    gateway: &mut GatewayProcess,
+    fleet: &Arc<Fleet>,
+    mut outcomes: UnboundedReceiver<Outcome>,
+    strays: u64,
+) -> Result<bool, Failure> {
     let mut all = Vec::new();
     while let Some(outcome) = outcomes.recv().await {
         all.push(outcome);
     }
-    let leaks = leaks(&gateway, &fleet).await?;
-    let runs = gateway.program().runs();
+    let leaks = leaks(gateway, fleet).await?;
     let mut panics = gateway.panics();
     let mut journals = Journals::default();
     for (number, engine) in fleet.engines.iter().enumerate() {
@@ -170,21 +211,11 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
         journals.add(number, &engine.journal()?);
         panics += engine.panics();
     }
-    println!(
-        "{} s, seed {}: {} requests; engines broken {broken} times, troubled {troubled} times; {} reloads, {} drains",
-        arguments.seconds,
-        arguments.seed,
-        all.len(),
-        done.reloads,
-        done.drains
-    );
-    let (mut lost, corrupt) = tell_verdicts(&all, &journals, &fleet, arguments.show);
-    if done.strays > 0 {
-        println!("{} requests came to an engine that was to get none", done.strays);
-        lost += done.strays as usize;
-    }
+    println!("{} requests:", all.len());
+    let (lost, corrupt) = tell_verdicts(&all, &journals, fleet, arguments.show);
+    let lost = lost + strays as usize;
     leaks.iter().for_each(|leak| println!("left: {leak}"));
-    let flat = tell_memory(&memory);
+    let runs = gateway.program().runs();
     if !runs {
         println!("the router has ended: {:#?}", gateway.program().log());
     }
@@ -192,13 +223,13 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
         "lost {lost} corrupt {corrupt} leaked {} panics {panics}",
         leaks.len()
     );
-    Ok(runs && flat && lost + corrupt + leaks.len() + panics == 0)
+    Ok(runs && lost + corrupt + leaks.len() + panics == 0)
 }
 
 /// Waits until the router knows of every engine that it is able.
-async fn all_able(gateway: &GatewayProcess) -> Result<(), Failure> {
+async fn all_able(gateway: &GatewayProcess, count: usize) -> Result<(), Failure> {
     for _ in 0..1_000 {
-        if gateway.metric("paddler_upstream_able").await? as usize == ENGINES {
+        if gateway.metric("paddler_upstream_able").await? as usize == count {
             return Ok(());
         }
         sleep(Duration::from_millis(20)).await;
@@ -243,7 +274,10 @@ fn tell_verdicts(all: &[Outcome], journals: &Journals, fleet: &Fleet, show: usiz
 /// What is left once everybody has gone.
 async fn leaks(gateway: &GatewayProcess, fleet: &Arc<Fleet>) -> Result<Vec<String>, Failure> {
     for engine in &fleet.engines {
-        engine.lock().await.fault(&json!([])).await?;
+        let engine = engine.lock().await;
+        if engine.program().is_some() {
+            engine.fault(&json!([])).await?;
+        }
     }
     let until = Instant::now() + QUIET;
     loop {
@@ -274,6 +308,9 @@ async fn left(gateway: &GatewayProcess, fleet: &Arc<Fleet>) -> Result<Vec<String
     }
     for engine in &fleet.engines {
         let engine = engine.lock().await;
+        if engine.program().is_none() {
+            continue;
+        }
         let tasks = engine.tasks().await?;
         if tasks > 0 {
             left.push(format!("{} has {tasks} tasks", engine.id));
