@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::trouble::Fleet;
 use super::{Arguments, conclude, load, start};
 
-/// So many requests may be on their way there when the first of them fails to connect.
+/// So many requests may find nobody there: the first, and those that are on their way when it does.
 const IN_THE_AIR: f64 = 3.0;
 
 /// Kills one of three, and tells what that cost.
@@ -33,7 +33,7 @@ pub(crate) async fn trial(
     let (notes, outcomes) = mpsc::unbounded_channel();
     let kill = async {
         sleep(time / 3).await;
-        let before = resent(&gateway).await?;
+        let before = not_sent(&gateway).await?;
         let mut engine = fleet.engines[KILLED].lock().await;
         fleet.set_able(KILLED, false);
         engine.kill();
@@ -42,18 +42,18 @@ pub(crate) async fn trial(
     let load = load::run(gateway.address, began, end, arguments.rate, draw.part(1), notes);
     let (killed, ()) = tokio::join!(kill, load);
     let (before, open) = killed?;
-    let more = resent(&gateway).await? - before - open as f64;
-    println!(
-        "killed with {open} requests open; {} others were sent there, and then elsewhere",
-        more.max(0.0)
-    );
+    let more = not_sent(&gateway).await? - before;
+    println!("killed with {open} requests open; {more} others found nobody there, and went elsewhere");
     let sound = conclude(arguments, &mut gateway, &fleet, outcomes, 0).await?;
     Ok(sound && more <= IN_THE_AIR)
 }
 
-/// How many requests were sent again so far.
-async fn resent(gateway: &GatewayProcess) -> Result<f64, Failure> {
-    gateway.metric("paddler_retries_total").await
+/// How many requests could not be sent where they were to go, so far.
+async fn not_sent(gateway: &GatewayProcess) -> Result<f64, Failure> {
+    let (_, page) = gateway.manage(http::Method::GET, "/metrics").await?;
+    let series = "paddler_retries_total{reason=\"not_sent\"} ";
+    let value = page.lines().find_map(|line| line.strip_prefix(series));
+    Ok(value.map_or(Ok(0.0), str::parse)?)
 }
 
 /// How many requests an engine had not ended.
