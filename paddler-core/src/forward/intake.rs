@@ -1,7 +1,7 @@
 //! What is in the request?
 //!
 //! The body is read to its end before a place is looked for, so that a slow upload holds no slot. It is scanned as it
-//! comes and kept as it came.
+//! comes, or once it is whole where it is compressed, and kept as it came.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,6 +14,8 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
 use super::body::Body;
+#[cfg(feature = "decompress")]
+use super::decode::{self, Coding, Unread};
 use super::options::RouterOptions;
 use super::refusal::Refusal;
 use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
@@ -98,14 +100,15 @@ pub(super) async fn read(
     options: &RouterOptions,
     budget: Arc<Budget>,
 ) -> Result<Intake, Refusal> {
-    let look = look(headers, kind)?;
+    let (look, coding) = look(headers, kind)?;
     let announced = headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > options.max_body) {
         return Err(too_large(options.max_body));
     }
-    let mut scan = (look != Look::Not).then(|| Scanner::new(options.scan));
+    let plain = look != Look::Not && coding.is_none();
+    let mut scan = plain.then(|| Scanner::new(options.scan));
     let mut failed: Option<ScanError> = None;
     let mut held = Held::new(budget);
     let mut small = BytesMut::new();
@@ -137,6 +140,10 @@ pub(super) async fn read(
     if !small.is_empty() {
         held.chunks.push(small.freeze());
     }
+    if let Some(coding) = coding {
+        let scanned = decoded(coding, &held, look, options).await?;
+        return Ok(Intake { held, scanned });
+    }
     let scanned = match (scan.map(Scanner::finish).transpose(), failed) {
         (Ok(scanned), None) => scanned,
         (Ok(_), Some(_)) => None,
@@ -144,6 +151,52 @@ pub(super) async fn read(
         (Err(_), _) => None,
     };
     Ok(Intake { held, scanned })
+}
+
+/// What a compressed body says. One that is not compressed as it says is refused wherever it goes: an engine might read it
+/// otherwise.
+#[cfg(feature = "decompress")]
+async fn decoded(
+    coding: Coding,
+    held: &Held,
+    look: Look,
+    options: &RouterOptions,
+) -> Result<Option<Scanned>, Refusal> {
+    match decode::scan(coding, &held.chunks, options.max_body, options.scan).await {
+        Ok(scanned) => Ok(Some(scanned)),
+        Err(Unread::TooLarge(most)) => {
+            let message =
+                format!("the body becomes more than {most} bytes once it is decoded: send it uncompressed");
+            Err(Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body_too_large",
+                message,
+            ))
+        }
+        Err(Unread::Broken(error)) => {
+            let message = format!("the body is not compressed as its Content-Encoding says: {error}");
+            Err(Refusal::bad_request("malformed_body", message))
+        }
+        Err(Unread::Malformed(error)) if must_refuse(look, &error) => Err(malformed(&error)),
+        Err(Unread::Malformed(_)) => Ok(None),
+    }
+}
+
+/// No coding is known.
+#[cfg(not(feature = "decompress"))]
+#[derive(Clone, Copy)]
+enum Coding {}
+
+#[cfg(not(feature = "decompress"))]
+impl Coding {
+    fn of(_: &str) -> Option<Self> {
+        None
+    }
+}
+
+#[cfg(not(feature = "decompress"))]
+async fn decoded(coding: Coding, _: &Held, _: Look, _: &RouterOptions) -> Result<Option<Scanned>, Refusal> {
+    match coding {}
 }
 
 /// How long the next piece may take: not longer than the pause that is allowed, and not so long that the whole comes slower
@@ -190,7 +243,50 @@ fn keep(chunks: &mut Vec<Bytes>, small: &mut BytesMut, chunk: Bytes) {
     }
 }
 
-fn look(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
+/// The codings of a body, as one: more than one over the other are not undone here.
+fn encoding(headers: &HeaderMap) -> Encoding {
+    let mut found = Encoding::None;
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+        for name in text.split(',').map(str::trim) {
+            found = match (found, name) {
+                (found, "" | "identity") => found,
+                (Encoding::None, name) => Coding::of(name).map_or(Encoding::Unknown, Encoding::Known),
+                _ => Encoding::Unknown,
+            };
+        }
+    }
+    found
+}
+
+/// How a body is encoded.
+enum Encoding {
+    None,
+    Known(Coding),
+    Unknown,
+}
+
+fn look(headers: &HeaderMap, kind: BodyKind) -> Result<(Look, Option<Coding>), Refusal> {
+    let coding = match encoding(headers) {
+        Encoding::None => None,
+        Encoding::Known(coding) => Some(coding),
+        Encoding::Unknown if kind == BodyKind::Json => {
+            let message =
+                "the body is compressed in a way that is not known here: send it without Content-Encoding";
+            return Err(
+                Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message).closing(),
+            );
+        }
+        Encoding::Unknown => return Ok((Look::Not, None)),
+    };
+    match look_plain(headers, kind)? {
+        Look::Not => Ok((Look::Not, None)),
+        look => Ok((look, coding)),
+    }
+}
+
+/// As if the body were not encoded.
+fn look_plain(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
     let text = |name| {
         headers
             .get(name)
@@ -198,16 +294,10 @@ fn look(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
     };
     let content_type = text(CONTENT_TYPE).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim();
-    let encoded = text(CONTENT_ENCODING).is_some_and(|encoding| encoding.trim() != "identity");
     let json = content_type == "application/json" || content_type.ends_with("+json");
     match kind {
         BodyKind::Opaque => Ok(Look::Not),
-        BodyKind::Unknown if encoded => Ok(Look::Not),
         BodyKind::Unknown => Ok(if json { Look::Must } else { Look::May }),
-        BodyKind::Json if encoded => {
-            let message = "a compressed body cannot be read here: send it without Content-Encoding";
-            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message).closing())
-        }
         // Without a type, or with what curl says when nothing else is said, it may well be JSON.
         BodyKind::Json
             if json

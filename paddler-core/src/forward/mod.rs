@@ -11,6 +11,8 @@ mod asked;
 mod attempt;
 mod body;
 mod client;
+#[cfg(feature = "decompress")]
+mod decode;
 mod forwarded;
 mod headers;
 #[cfg(feature = "http2")]

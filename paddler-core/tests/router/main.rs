@@ -10,6 +10,8 @@ mod accepting;
 mod answers;
 mod by_model;
 mod client;
+#[cfg(feature = "decompress")]
+mod compressed;
 mod fairness;
 mod faults;
 mod framing;

@@ -54,7 +54,7 @@ async fn what_cannot_be_read_never_reaches_an_engine() {
         ),
         (
             CHAT,
-            "content-encoding: gzip\r\n",
+            "content-encoding: compress\r\n",
             "\u{1f}",
             415,
             "content_encoding",
