@@ -26,6 +26,7 @@
 //!   idle: 60s
 //!   whole: off                      # or a time
 //!   client_idle: 60s
+//!   tunnel_idle: 5m
 //!   models: {big: {first_byte: 30m, idle: 2m, whole: 2h}}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
 //! api_key_file: /run/secrets/keys
@@ -33,6 +34,9 @@
 //! admin_paths: closed               # or open
 //! trusted_peers: []                 # such as [10.0.0.0/8, "::1"]
 //! forwarding: {forwarded: off, traceparent: pass}   # off, x-forwarded, forwarded or both; pass or make
+//! websockets: closed                # or open
+//! tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt, client_certificates: required, handshake_timeout: 10s,
+//!       handshakes: 256, management: plain}
 //! server_names: [llm.example.com]
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
@@ -103,6 +107,11 @@ pub struct Config {
     /// Whether the paths that read or change the inside of an engine are open. Default closed: slots and caches hold other
     /// people's prompts.
     pub admin_paths: AdminPaths,
+    /// Whether WebSockets are passed on. Default closed: what is asked inside of one is neither judged, nor counted, nor
+    /// limited, and it holds its place for as long as it likes.
+    pub websockets: WebSockets,
+    /// How connections from clients are encrypted. Default `None`: they are not.
+    pub tls: Option<ListenerTls>,
     /// Host names under which requests in absolute form (`GET http://name/path`) are for this router, besides loopback's.
     /// Default none: others are refused with 421, since this is no forward proxy.
     pub server_names: Vec<String>,
@@ -187,6 +196,9 @@ pub struct Timeouts {
     pub whole: Option<Duration>,
     /// For the client to take bytes that wait for it. Default 60 s: who takes none for that long has left.
     pub client_idle: Duration,
+    /// For either end of a WebSocket to say something. Default 5 min: most clients ask once a minute at least whether the
+    /// other end is there.
+    pub tunnel_idle: Duration,
     /// What is different for a model, by the name that requests ask for it by. Default none.
     pub models: BTreeMap<String, ModelTimeouts>,
 }
@@ -260,6 +272,74 @@ pub enum AdminPaths {
     Open,
 }
 
+/// Whether WebSockets are passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum WebSockets {
+    /// They are refused.
+    #[default]
+    Closed,
+    /// Each one takes a place, as a request that generates does, until it ends.
+    Open,
+}
+
+/// How connections from clients are encrypted. The files are PEM; relative paths are as they are written: `paddler` looks for
+/// them beside the config file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListenerTls {
+    /// The certificate, and behind it those up to the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates by which clients' are signed. Default `None`: clients are not asked for one.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client may do without one, where `client_ca` is named. Default required.
+    pub client_certificates: ClientCertificates,
+    /// How long a handshake may take, 10 ms to 1 h. Default 10 s: ten round trips over a bad line.
+    pub handshake_timeout: Duration,
+    /// Handshakes at once, 1 to 100,000; more wait. Default 256: each one costs about a millisecond of a core, which streams
+    /// under way would miss.
+    pub handshakes: usize,
+    /// Whether the management listener is encrypted, too. Default false: it is on loopback, and probes speak plainly.
+    pub management: bool,
+}
+
+impl ListenerTls {
+    /// With these files and defaults for the rest.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_ca: None,
+            client_certificates: ClientCertificates::default(),
+            handshake_timeout: Duration::from_secs(10),
+            handshakes: 256,
+            management: false,
+        }
+    }
+
+    /// All files that are named.
+    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.certificate, &mut self.key]
+            .into_iter()
+            .chain(&mut self.client_ca)
+    }
+
+    /// All files that are named.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_ca)
+    }
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum ClientCertificates {
+    /// Who shows none is not served.
+    #[default]
+    Required,
+    /// Who shows one is checked, and who shows none is served.
+    Optional,
+}
+
 /// How it ends once it is told to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shutdown {
@@ -304,6 +384,7 @@ impl Default for Timeouts {
             whole: None,
             client_idle: Duration::from_secs(60),
             models: BTreeMap::new(),
+            tunnel_idle: Duration::from_secs(300),
         }
     }
 }
@@ -352,6 +433,8 @@ impl Config {
             api_key_file: None,
             management_key_file: None,
             admin_paths: AdminPaths::default(),
+            websockets: WebSockets::default(),
+            tls: None,
             server_names: Vec::new(),
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),

@@ -17,10 +17,12 @@ impl Config {
                 whole: self.timeouts.whole,
                 models: self.timeouts.models.clone(),
                 body_idle: self.limits.body_idle,
+                tunnel_idle: self.timeouts.tunnel_idle,
             },
             max_body: self.limits.body,
             max_buffered: self.limits.buffered_bodies,
             admin: self.admin_paths,
+            websockets: self.websockets,
             server_names: self.server_names.clone(),
             trusted_peers: self.trusted_peers.clone(),
             forwarding: self.forwarding,
@@ -46,7 +48,7 @@ impl Config {
         }
     }
 
-    /// How a listener is served.
+    /// How a listener is served. TLS is for the caller to open: the config says only where the files stand.
     pub fn serve_options(&self) -> ServeOptions {
         ServeOptions {
             max_connections: self.limits.connections,
@@ -54,6 +56,8 @@ impl Config {
             max_streams: self.limits.streams,
             header_timeout: self.limits.header_timeout,
             client_idle: self.timeouts.client_idle,
+            #[cfg(feature = "tls")]
+            tls: None,
             grace: self.shutdown.grace,
         }
     }

@@ -22,6 +22,7 @@ use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
 use super::intake::Held;
 use super::timeouts::{Allowed, Stages};
+use super::upgrade;
 use super::waiting::Place;
 use crate::upstream::{CallError, Lease, NewConnection, Sent, UpstreamId};
 
@@ -39,6 +40,8 @@ pub(super) struct Outgoing {
     pub(super) headers: HeaderMap,
     pub(super) held: Held,
     pub(super) allowed: Allowed,
+    /// It asks for a WebSocket.
+    pub(super) websocket: bool,
 }
 
 impl Outgoing {
@@ -51,6 +54,9 @@ impl Outgoing {
         request.uri_mut().clone_from(&self.uri);
         request.headers_mut().clone_from(&self.headers);
         *request.version_mut() = Version::HTTP_11;
+        if self.websocket {
+            upgrade::ask(request.headers_mut());
+        }
         request
     }
 }
@@ -124,8 +130,9 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, replay: bool) -> 
         Err(error) => return Err(failed(id, lease, &error)),
     };
     let sound = settle_length(response.headers_mut());
-    if !sound || response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // No upgrade was asked for, and an answer of two lengths is two answers.
+    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if !sound || (switches && !(outgoing.websocket && upgrade::agrees(&response))) {
+        // No such upgrade was asked for, and an answer of two lengths is two answers.
         let error = format!("its answer, {}, is none of HTTP", response.status());
         return Err(Failed::Broken { upstream: id, error });
     }

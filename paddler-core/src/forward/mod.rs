@@ -35,7 +35,10 @@ mod sending;
 mod server;
 mod serving;
 mod timeouts;
+#[cfg(feature = "tls")]
+mod tls;
 mod trace;
+mod upgrade;
 mod usage;
 mod vetting;
 mod waiting;
@@ -50,3 +53,5 @@ pub use refusal::Refusal;
 pub use rights::{Authorise, Client};
 pub use router::{Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::rights::Authorise;
-use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network};
+use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network, WebSockets};
 use crate::queue::QueueLimits;
 use crate::request::{RequestFacts, ScanLimits};
 
@@ -30,6 +30,8 @@ pub struct RouterOptions {
     pub scan: ScanLimits,
     /// Whether engines' own admin paths are passed on. Default closed.
     pub admin: AdminPaths,
+    /// Whether WebSockets are passed on. Default closed.
+    pub websockets: WebSockets,
     /// Who may use the router. Default `None`: everybody who can connect.
     pub keys: Option<Arc<dyn Authorise>>,
     /// Adds what the host knows of a request: priority, tenant, session. Default `None`: every request is standard.
@@ -58,6 +60,7 @@ impl Default for RouterOptions {
             max_buffered: limits.buffered_bodies,
             scan: ScanLimits::default(),
             admin: AdminPaths::default(),
+            websockets: WebSockets::default(),
             keys: None,
             annotate: None,
             server_names: Vec::new(),
@@ -84,6 +87,8 @@ pub struct Timeouts {
     pub models: BTreeMap<String, ModelTimeouts>,
     /// From one piece of the client's body to the next: [`Limits::body_idle`].
     pub body_idle: Duration,
+    /// From one piece to the next, in either direction of a WebSocket: [`crate::config::Timeouts::tunnel_idle`].
+    pub tunnel_idle: Duration,
 }
 
 impl Default for Timeouts {
@@ -95,6 +100,7 @@ impl Default for Timeouts {
             whole: timeouts.whole,
             models: timeouts.models,
             body_idle: Limits::default().body_idle,
+            tunnel_idle: timeouts.tunnel_idle,
         }
     }
 }

@@ -37,6 +37,7 @@ use super::rights::{Client, InUse};
 use super::sending::{Means, Outcome, Sending};
 use super::timeouts::Allowed;
 use super::trace::{self, REQUEST_ID};
+use super::upgrade;
 use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{InFlight, Metrics, Page};
@@ -256,6 +257,7 @@ impl Router {
             return local::answer(path, &published.load(), stopping, client.as_deref());
         }
         self.0.via.check(&parts.headers)?;
+        let websocket = upgrade::Asked::by(&parts, options.websockets)?;
         let client = client.as_deref();
         let mut in_use = client
             .map(|client| permit::begin(client, &options, self.0.clock.now()))
@@ -272,7 +274,13 @@ impl Router {
             client,
         };
         let intake = intake::read(&parts.headers, route.body, body, &options, self.0.budget.clone()).await?;
-        let (facts, allowed) = self.facts(&options, &parts.headers, route, &intake, asked)?;
+        let (mut facts, allowed) = self.facts(&options, &parts.headers, route, &intake, asked)?;
+        if websocket.is_some() {
+            // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
+            facts.weight = facts.weight.max(1);
+            facts.model = facts.model.or_else(|| upgrade::model(uri.query()));
+            facts.replayable = false;
+        }
         if let (Some(client), Some(in_use)) = (client, &mut in_use) {
             let known = (&*options, &**published.load(), self.0.clock.now());
             permit::permit(client, in_use, (path, uri.query()), &facts, known)?;
@@ -290,11 +298,17 @@ impl Router {
             headers: parts.headers,
             held: intake.held,
             allowed,
+            websocket: websocket.is_some(),
         };
         match Sending::new(self.means(&options, client), &facts, &outgoing)
             .run()
             .await?
         {
+            // What its tokens come to is not seen.
+            Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                arrival.in_use = in_use;
+                Ok(self.tunnel(answered, websocket, options.timeouts.tunnel_idle, arrival))
+            }
             Outcome::Live(answered, charge) => {
                 arrival.in_use = in_use;
                 Ok(self.relay(answered, charge, route.dialect, arrival))
@@ -382,6 +396,29 @@ impl Router {
             host.annotate(headers, &mut facts);
         }
         Ok((facts, allowed))
+    }
+
+    fn tunnel(
+        &self,
+        answered: Answered,
+        asked: Option<upgrade::Asked>,
+        idle: Duration,
+        arrival: &mut Arrival,
+    ) -> Response<Body> {
+        let Answered { response, lease, .. } = answered;
+        let metrics = self.0.metrics.clone();
+        let in_flight = arrival.in_flight.take().unwrap_or_else(|| metrics.arrived());
+        let tunnel = upgrade::Tunnel {
+            lease,
+            idle,
+            metrics,
+            in_flight,
+            _in_use: arrival.in_use.take(),
+        };
+        match asked {
+            Some(asked) => asked.tunnel(response, tunnel),
+            None => response,
+        }
     }
 
     fn relay(

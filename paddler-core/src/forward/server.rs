@@ -17,6 +17,9 @@ use tokio::time::{sleep, timeout};
 use super::accept::{Accept, Connection, Peer};
 use super::body::Body;
 use super::serving::{self, Serving};
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use super::upgrade::Within;
 use crate::config::{Limits, Shutdown, Timeouts};
 
 /// How long idle connections have to notice that all is over.
@@ -38,6 +41,9 @@ pub struct ServeOptions {
     pub header_timeout: Duration,
     /// How long a client may take nothing while bytes wait for it. Default 60 s.
     pub client_idle: Duration,
+    /// Connections are encrypted by this. Default `None`: they are not.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Tls>,
     /// How long requests that are being handled may go on once the server is to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -51,6 +57,8 @@ impl Default for ServeOptions {
             max_streams: limits.streams,
             header_timeout: limits.header_timeout,
             client_idle: Timeouts::default().client_idle,
+            #[cfg(feature = "tls")]
+            tls: None,
             grace: Shutdown::default().grace,
         }
     }
@@ -105,6 +113,9 @@ where
             peer,
             options: options.clone(),
             stopping: stopping.clone(),
+            within: Within::default(),
+            #[cfg(feature = "tls")]
+            over_tls: false,
         };
         connections.spawn(async move {
             serving::connection(connection, serving).await;

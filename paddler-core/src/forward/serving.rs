@@ -17,12 +17,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+#[cfg(feature = "tls")]
+use super::accept::OverTls;
 use super::accept::{Connection, Peer};
 use super::body::Body;
 use super::client::Client;
 #[cfg(feature = "http2")]
 use super::http2;
 use super::server::ServeOptions;
+use super::upgrade::Within;
 use super::vetting::vet;
 use crate::request::Dialect;
 
@@ -33,6 +36,10 @@ pub(super) struct Serving<S> {
     pub(super) options: ServeOptions,
     /// True once the server is to stop.
     pub(super) stopping: watch::Receiver<bool>,
+    /// What goes on after the last request.
+    pub(super) within: Within,
+    #[cfg(feature = "tls")]
+    pub(super) over_tls: bool,
 }
 
 impl<S> Serving<S>
@@ -49,6 +56,11 @@ where
 
     fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + use<S> {
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.within.clone());
+        #[cfg(feature = "tls")]
+        if self.over_tls {
+            request.extensions_mut().insert(OverTls);
+        }
         let answer = match vet(&mut request) {
             Ok(()) => Ok(self.service.call(request)),
             // What it is about is not to be trusted, so neither is the dialect that its path would tell.
@@ -73,19 +85,71 @@ where
     S::Future: Send + 'static,
 {
     let (client, io) = Client::new(connection, serving.options.client_idle);
+    let within = serving.within.clone();
     let result = tokio::select! {
         // First: how it ended by itself counts.
         biased;
-        result = speak(io, client.clone(), serving) => result,
+        result = begin(io, client.clone(), serving) => result,
         // All that goes on for it is dropped.
         () = client.hung_up() => return,
     };
     if let Err(error) = &result {
         tracing::debug!(%error, "a client's connection has ended");
     }
+    if let Some(passing) = within.take() {
+        // Who says the last word in one direction may go on to listen.
+        return passing.await;
+    }
     if client.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
         client.linger().await;
     }
+}
+
+/// Encrypts the connection, if it is to be, and speaks.
+#[cfg(feature = "tls")]
+async fn begin<S>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    client: Arc<Client>,
+    mut serving: Serving<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+    S::Future: Send + 'static,
+{
+    let Some(tls) = serving.options.tls.clone() else {
+        return speak(io, client, serving).await;
+    };
+    let stop = serving.stop();
+    let accepted = tokio::select! {
+        biased;
+        accepted = tls.accept(io) => accepted,
+        // Nothing goes on yet.
+        () = stop => return Ok(()),
+    };
+    serving.over_tls = true;
+    match accepted {
+        #[cfg(feature = "http2")]
+        Ok((io, true)) => speak(io, client, serving).await,
+        Ok((io, _)) => http1(io, client, serving).await,
+        Err(error) => {
+            tracing::debug!(%error, peer = %serving.peer.0, "no TLS with a client");
+            Ok(())
+        }
+    }
+}
+
+/// Speaks.
+#[cfg(not(feature = "tls"))]
+async fn begin<S>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    client: Arc<Client>,
+    serving: Serving<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+    S::Future: Send + 'static,
+{
+    speak(io, client, serving).await
 }
 
 /// Speaks what the client speaks.
@@ -158,7 +222,11 @@ where
             Ok::<_, Infallible>(answer)
         }
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut connection = pin!(
+        builder
+            .serve_connection(TokioIo::new(io), service)
+            .with_upgrades()
+    );
     let result = tokio::select! {
         biased;
         result = connection.as_mut() => result,

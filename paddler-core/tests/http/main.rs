@@ -14,6 +14,8 @@ mod memory;
 mod oracle;
 mod recorder;
 mod smuggling;
+mod tls;
+mod websocket;
 mod wire;
 
 #[allow(dead_code, reason = "it is shared with the tests of the router")]

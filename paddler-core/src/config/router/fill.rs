@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    AdminPaths, Config, Forwarded, Forwarding, Limits, ModelTimeouts, Poll, Queue, Shutdown, Timeouts,
-    Traceparent, UpstreamConfig, upstream,
+    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, Limits, ListenerTls, ModelTimeouts, Poll,
+    Queue, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -70,6 +70,13 @@ pub(super) fn config(
     if let Some(at) = fields.take("admin_paths", faults) {
         let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
         config.admin_paths = at.word(faults, &words).unwrap_or_default();
+    }
+    if let Some(at) = fields.take("websockets", faults) {
+        let words = [("closed", WebSockets::Closed), ("open", WebSockets::Open)];
+        config.websockets = at.word(faults, &words).unwrap_or_default();
+    }
+    if let Some(at) = fields.take("tls", faults) {
+        config.tls = listener_tls(&at, faults);
     }
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
@@ -390,6 +397,13 @@ fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults: &mut Fault
         &mut timeouts.client_idle,
         faults,
     );
+    duration(
+        fields,
+        "tunnel_idle",
+        (MOMENT, DAY),
+        &mut timeouts.tunnel_idle,
+        faults,
+    );
     if let Some(at) = fields.take("whole", faults) {
         timeouts.whole = match &at.value.kind {
             Kind::String(off) if off == "off" => None,
@@ -425,6 +439,50 @@ fn models(at: &At<'_>, faults: &mut Faults) -> BTreeMap<String, ModelTimeouts> {
         models.insert(name.text.clone(), timeouts);
     }
     models
+}
+
+fn listener_tls(at: &At<'_>, faults: &mut Faults) -> Option<ListenerTls> {
+    let mut fields = at.fields(faults)?;
+    let needed = |fields: &mut Fields<'_>, name, faults: &mut Faults| {
+        let at = fields.need(name, faults)?;
+        at.text(faults).map(PathBuf::from)
+    };
+    let certificate = needed(&mut fields, "certificate", faults);
+    let key = needed(&mut fields, "key", faults);
+    let mut tls = ListenerTls::new(certificate.unwrap_or_default(), key.unwrap_or_default());
+    tls.client_ca = file(&mut fields, "client_ca", faults);
+    if let Some(at) = fields.take("client_certificates", faults) {
+        let words = [
+            ("required", ClientCertificates::Required),
+            ("optional", ClientCertificates::Optional),
+        ];
+        if tls.client_ca.is_none() {
+            let mend = "name in `client_ca` the certificates by which they are signed";
+            at.fault_mend(faults, "no client's certificate could be checked", mend);
+        }
+        tls.client_certificates = at.word(faults, &words).unwrap_or_default();
+    }
+    duration(
+        &mut fields,
+        "handshake_timeout",
+        (MOMENT, HOUR),
+        &mut tls.handshake_timeout,
+        faults,
+    );
+    count(
+        &mut fields,
+        "handshakes",
+        (1, 100_000),
+        &mut tls.handshakes,
+        faults,
+    );
+    if let Some(at) = fields.take("management", faults) {
+        tls.management = at
+            .word(faults, &[("plain", false), ("tls", true)])
+            .unwrap_or_default();
+    }
+    fields.end(faults);
+    Some(tls)
 }
 
 fn poll(fields: &mut Fields<'_>, poll: &mut Poll, faults: &mut Faults) {

@@ -1,0 +1,187 @@
+//! How is a client's connection encrypted, and how does a new certificate come into force?
+//!
+//! The files are read at the start, and again when somebody says so; connections that are open keep what they began with.
+//! What cannot be read leaves the certificate before in force.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::ring;
+use rustls::server::{Acceptor, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::config::{ClientCertificates, ListenerTls};
+
+/// TLS with clients. Clones share the certificate in force.
+#[derive(Clone)]
+pub struct Tls(Arc<Inner>);
+
+struct Inner {
+    settings: ListenerTls,
+    config: ArcSwap<ServerConfig>,
+    handshakes: Semaphore,
+}
+
+/// A file of certificates or keys that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it and, where that helps, how it is mended.
+    pub problem: String,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.problem)
+    }
+}
+
+impl Error for TlsError {}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them is missing, holds nothing of what it should, or the key is that of another certificate.
+    pub fn open(settings: ListenerTls) -> Result<Self, TlsError> {
+        let config = read(&settings)?;
+        Ok(Self(Arc::new(Inner {
+            config: ArcSwap::from_pointee(config),
+            handshakes: Semaphore::new(settings.handshakes.max(1)),
+            settings,
+        })))
+    }
+
+    /// Reads the files again. Connections that come from now on get what they hold now.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); what was in force stays so.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.0.config.store(Arc::new(read(&self.0.settings)?));
+        Ok(())
+    }
+
+    /// Agrees with a client on how to speak. True: on HTTP/2.
+    pub(super) async fn accept<I>(&self, io: I) -> io::Result<(TlsStream<I>, bool)>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Inner {
+            settings,
+            config,
+            handshakes,
+        } = &*self.0;
+        let limit = settings.handshake_timeout;
+        let handshake = async {
+            // Who has not said a word takes no place of those who have.
+            let said = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+            let _place = handshakes.acquire().await.map_err(io::Error::other)?;
+            said.into_stream(config.load_full()).await
+        };
+        let stream = timeout(limit, handshake).await.map_err(|_| late(limit))??;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok((stream, http2))
+    }
+}
+
+fn late(limit: Duration) -> io::Error {
+    let message = format!("the TLS handshake took longer than {limit:?}");
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+/// They are one if they share what is in force.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Tls {}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.settings).finish()
+    }
+}
+
+fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
+    let ListenerTls { certificate, key, .. } = settings;
+    let chain = certificates(certificate, "its certificate and those between it and the root")?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+        let mend = "the key of the certificate, in PEM, should stand there";
+        fault(key, format!("it holds no private key ({error}); {mend}"))
+    })?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| fault(certificate, error.to_string()))?;
+    let builder = match &settings.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(file, "those by which clients' certificates are signed")? {
+                roots.add(root).map_err(|error| fault(file, error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match settings.client_certificates {
+                ClientCertificates::Required => verifier,
+                ClientCertificates::Optional => verifier.allow_unauthenticated(),
+            };
+            builder
+                .with_client_cert_verifier(verifier.build().map_err(|error| fault(file, error.to_string()))?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, secret).map_err(|error| {
+        fault(
+            key,
+            format!("it does not go with {}: {error}", certificate.display()),
+        )
+    })?;
+    config.alpn_protocols = PROTOCOLS.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// What is spoken, the liked best first.
+#[cfg(feature = "http2")]
+const PROTOCOLS: &[&str] = &["h2", "http/1.1"];
+#[cfg(not(feature = "http2"))]
+const PROTOCOLS: &[&str] = &["http/1.1"];
+
+fn certificates(file: &Path, which: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |error| {
+        fault(
+            file,
+            format!("it cannot be read as certificates in PEM ({error})"),
+        )
+    };
+    let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).map_err(unreadable)?.collect();
+    let all = all.map_err(unreadable)?;
+    if all.is_empty() {
+        return Err(fault(
+            file,
+            format!("it holds no certificate; {which}, in PEM, should stand there"),
+        ));
+    }
+    Ok(all)
+}
+
+fn fault(file: &Path, problem: String) -> TlsError {
+    TlsError {
+        file: file.to_owned(),
+        problem,
+    }
+}
