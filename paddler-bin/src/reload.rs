@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::Moment;
-use paddler_core::config::{Config, Mode};
-use paddler_core::forward::Keys;
+use paddler_core::config::{Config, ListenerTls, Mode};
+use paddler_core::forward::{Keys, Tls};
 use paddler_core::status::{Members, Snapshot};
 use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
@@ -99,13 +99,15 @@ struct InForce {
     poll: paddler_core::config::Poll,
     fixed: Vec<(&'static str, String)>,
     files: Vec<PathBuf>,
+    tls: Option<Tls>,
 }
 
 impl InForce {
-    fn new(config: &Config, specs: Vec<UpstreamSpec>, keys: Option<Keys>) -> Self {
+    fn new(config: &Config, specs: Vec<UpstreamSpec>, keys: Option<Keys>, tls: Option<Tls>) -> Self {
         Self {
             specs,
             keys,
+            tls,
             poll: config.poll,
             fixed: fixed(config),
             files: settings::files(config),
@@ -120,12 +122,25 @@ fn fixed(config: &Config) -> Vec<(&'static str, String)> {
         ("listen", config.listen.to_string()),
         ("management", format!("{:?}", config.management)),
         ("limits.connections", limits.connections.to_string()),
+        ("limits.streams", limits.streams.to_string()),
         ("limits.headers", limits.headers.to_string()),
         ("limits.header_timeout", format!("{:?}", limits.header_timeout)),
         ("timeouts.connect", format!("{:?}", timeouts.connect)),
         ("timeouts.client_idle", format!("{:?}", timeouts.client_idle)),
+        ("tls", config.tls.as_ref().map_or_else(String::new, fixed_of_tls)),
         ("shutdown", format!("{:?}", config.shutdown)),
     ]
+}
+
+/// What of TLS is not in the files: those are read again.
+fn fixed_of_tls(tls: &ListenerTls) -> String {
+    let ListenerTls {
+        handshake_timeout,
+        handshakes,
+        management,
+        ..
+    } = tls;
+    format!("{handshake_timeout:?} {handshakes} {management}")
 }
 
 fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {
@@ -133,15 +148,15 @@ fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {
 }
 
 impl Reloads {
-    /// `config`, upstreams and keys are in force, as they came from `origin`.
+    /// `config`, upstreams, keys and TLS are in force, as they came from `origin`.
     pub(crate) fn new(
         control: Arc<Control>,
         origin: Origin,
         members: Members,
         config: &Config,
-        (specs, keys): (Vec<UpstreamSpec>, Option<Keys>),
+        (specs, keys, tls): (Vec<UpstreamSpec>, Option<Keys>, Option<Tls>),
     ) -> Self {
-        let in_force = InForce::new(config, specs, keys);
+        let in_force = InForce::new(config, specs, keys, tls);
         let watched = Watched::new(files::look(origin.files(in_force.files.iter().cloned())));
         Self {
             control,
@@ -241,7 +256,10 @@ impl Reloads {
                 spec.extensions.keep::<UpstreamKey>(&before.extensions);
             }
         }
-        let mut now = InForce::new(&config, specs, None);
+        let mut now = InForce::new(&config, specs, None, self.in_force.tls.clone());
+        if let (Some(ours), Some(new)) = (&self.in_force.tls, &secrets.tls) {
+            ours.adopt(new);
+        }
         let poll = config.poll_options();
         let patience = poll.timeout + config.timeouts.connect;
         let keys = match (secrets.keys, &self.in_force.keys) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
-use paddler_core::forward::{Keys, Router, ServeOptions, Served, serve};
+use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
 use paddler_core::schedule::trees;
 use paddler_core::status::{Health, MemberList, Members, Report, StatusBoard, StatusLoop};
 use paddler_core::upstream::UpstreamSpec;
@@ -44,6 +44,7 @@ pub(crate) struct Gateway {
     listener: TcpListener,
     management: Option<TcpListener>,
     management_keys: Option<Keys>,
+    tls: Option<Tls>,
     members: Members,
     specs: Vec<UpstreamSpec>,
     keys: Option<Keys>,
@@ -58,6 +59,7 @@ impl Gateway {
             specs,
             keys,
             management: management_keys,
+            tls,
         } = secrets;
         open_files::fit(config.limits.connections);
         let listener = bind(config.listen, "--listen").await?;
@@ -85,6 +87,7 @@ impl Gateway {
             listener,
             management,
             management_keys,
+            tls,
             members,
             specs,
             keys,
@@ -141,17 +144,17 @@ impl Gateway {
         tracing::info!(address = %listener.local_addr()?, "requests come in");
         if let Some(listener) = self.management {
             tracing::info!(address = %listener.local_addr()?, "health and metrics are told");
-            tokio::spawn(manage(listener, control.clone(), config.serve_options()));
+            let mut options = config.serve_options();
+            options.tls = self
+                .tls
+                .clone()
+                .filter(|_| config.tls.as_ref().is_some_and(|tls| tls.management));
+            tokio::spawn(manage(listener, control.clone(), options));
         }
         // Who is asked and listens no more says so.
         if let Some((origin, hangups)) = origin {
-            let reloads = Reloads::new(
-                control.clone(),
-                origin,
-                self.members,
-                &config,
-                (self.specs, self.keys),
-            );
+            let before = (self.specs, self.keys, self.tls.clone());
+            let reloads = Reloads::new(control.clone(), origin, self.members, &config, before);
             tokio::spawn(reloads.run(hangups, requests));
         } else {
             drop(requests);
@@ -166,14 +169,9 @@ impl Gateway {
                 () = stops.reach(2) => {}
             }
         };
-        let served = serve(
-            listener,
-            router.clone(),
-            config.serve_options(),
-            stop,
-            stops.reach(2),
-        )
-        .await?;
+        let mut options = config.serve_options();
+        options.tls = self.tls;
+        let served = serve(listener, router.clone(), options, stop, stops.reach(2)).await?;
         drop(control);
         if let Served::Cut(connections) = served {
             return Err(

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
-use paddler_core::forward::{InvalidKeys, Keys, RouterOptions};
+use paddler_core::config::{Config, ConfigFaults, ListenerTls, Mode, Registry, UpstreamConfig, Value};
+use paddler_core::forward::{InvalidKeys, Keys, RouterOptions, Tls};
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::{UpstreamKey, check_tls};
 use serde_json::{Map, Value as Json};
@@ -203,6 +203,10 @@ pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
         *named = folder.join(&*named);
     }
     let protocols = config.upstreams.iter_mut().map(|one| &mut one.spec.protocol);
+    let of_clients = config.tls.iter_mut().flat_map(ListenerTls::files_mut);
+    for named in of_clients {
+        *named = folder.join(&*named);
+    }
     for named in protocols.flat_map(|protocol| protocol.tls.files_mut()) {
         *named = folder.join(&*named);
     }
@@ -234,6 +238,8 @@ pub(crate) struct Secrets {
     pub(crate) keys: Option<Keys>,
     /// The keys that the management API wants, if it wants any.
     pub(crate) management: Option<Keys>,
+    /// What connections from clients are encrypted by.
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Reads the files with keys that a config names. All that is wrong with them is said at once.
@@ -255,6 +261,11 @@ pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
     };
     let clients = keys(&config.api_key_file, "the keys of clients");
     let management = keys(&config.management_key_file, "the keys of the management API");
+    let tls = config.tls.clone().map(Tls::open).transpose();
+    let tls = tls.unwrap_or_else(|error| {
+        faults.push(format!("{error} (`tls`)"));
+        None
+    });
     if !faults.is_empty() {
         return Err(faults.join("\n").into());
     }
@@ -262,6 +273,7 @@ pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
         specs,
         keys: clients,
         management,
+        tls,
     })
 }
 
@@ -269,7 +281,8 @@ pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
 pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
     let of_upstreams = config.upstreams.iter().map(|upstream| &upstream.api_key_file);
     let all = of_upstreams.chain([&config.api_key_file, &config.management_key_file]);
-    all.flatten().cloned().collect()
+    let of_tls = config.tls.iter().flat_map(ListenerTls::files);
+    all.flatten().chain(of_tls).cloned().collect()
 }
 
 /// How the router behaves, by a config and the keys of its file.

@@ -76,7 +76,7 @@ async fn files_that_are_missing_are_named_all_at_once() {
     let empty = path("check-no-keys.txt", "# none yet\n");
     let blank = path("check-blank-key.txt", "\n");
     let text = format!(
-        "api_key_file: {empty}\nupstreams:\n  - url: http://a:1\n    api_key_file: no/such/a\n  \
+        "tls: {{certificate: no/such/crt, key: no/such/key}}\napi_key_file: {empty}\nupstreams:\n  - url: http://a:1\n    api_key_file: no/such/a\n  \
          - url: http://b:1\n    api_key_file: no/such/b\n  - url: http://c:1\n    api_key_file: {blank}\n"
     );
     let file = path("check-missing.yaml", &text);
@@ -84,7 +84,7 @@ async fn files_that_are_missing_are_named_all_at_once() {
     let ended = run(&["check", &file], &[]).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     let lines: Vec<_> = ended.log.lines().collect();
-    let [a, b, c, keys] = &lines[..] else {
+    let [a, b, c, keys, tls] = &lines[..] else {
         panic!("{ended:?}")
     };
     assert!(
@@ -102,6 +102,12 @@ async fn files_that_are_missing_are_named_all_at_once() {
     assert!(
         c.starts_with(&format!("{blank} (the key for the upstream c:1) holds no key")),
         "{c}"
+    );
+    assert!(
+        tls.starts_with(&format!(
+            "{beside}no/such/crt: it cannot be read as certificates in PEM"
+        )),
+        "{tls}"
     );
     assert!(
         keys.starts_with(&format!("{empty} (the keys of clients): there is no key")),

@@ -75,6 +75,11 @@ impl Tls {
         Ok(())
     }
 
+    /// Puts what `other` has read into force here: the certificate, and who may show theirs.
+    pub fn adopt(&self, other: &Self) {
+        self.0.config.store(other.0.config.load_full());
+    }
+
     /// Agrees with a client on how to speak. True: on HTTP/2.
     pub(super) async fn accept<I>(&self, io: I) -> io::Result<(TlsStream<I>, bool)>
     where

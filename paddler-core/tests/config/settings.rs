@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, Config, Fault, Forwarded, Forwarding, Limits, Mode, ModelTimeouts, Place, Poll, Queue,
-    Registry, Shutdown, Timeouts, Traceparent, Value,
+    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, Limits, ListenerTls, Mode,
+    ModelTimeouts, Place, Poll, Queue, Registry, Shutdown, Timeouts, Traceparent, Value, WebSockets,
 };
 use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
@@ -62,6 +62,7 @@ fn every_setting_is_read() {
             idle: Duration::from_secs(120),
             whole: Some(Duration::from_secs(3 * 3600)),
             client_idle: Duration::from_secs(90),
+            tunnel_idle: Duration::from_secs(30),
             models: [("llama-3", big), ("small:7b", small)]
                 .map(|(name, timeouts)| (name.to_owned(), timeouts))
                 .into(),
@@ -86,6 +87,13 @@ fn every_setting_is_read() {
     );
     assert_eq!(config.api_key_file, Some(PathBuf::from("/run/secrets/keys")));
     assert_eq!(config.admin_paths, AdminPaths::Open);
+    assert_eq!(config.websockets, WebSockets::Open);
+    let mut tls = ListenerTls::new("tls.crt", "tls.key");
+    tls.client_ca = Some(PathBuf::from("clients.crt"));
+    tls.client_certificates = ClientCertificates::Optional;
+    tls.handshake_timeout = Duration::from_secs(3);
+    (tls.handshakes, tls.management) = (20, true);
+    assert_eq!(config.tls, Some(tls));
     assert_eq!(
         config.shutdown,
         Shutdown {
@@ -163,7 +171,7 @@ upstreams: []
 tree: gateway
 queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
-timeouts: {connect: 2s, first_byte: 10m, idle: 60s, whole: off, client_idle: 60s, models: {}}
+timeouts: {connect: 2s, first_byte: 10m, idle: 60s, whole: off, client_idle: 60s, tunnel_idle: 5m, models: {}}
 poll: {interval: 1s, timeout: 3s, concurrency: 64}
 admin_paths: closed
 server_names: []

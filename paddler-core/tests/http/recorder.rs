@@ -52,7 +52,12 @@ impl Recorder {
         for request in &all {
             assert_eq!(request.all("host").len(), 1, "{request:?}");
             assert!(request.all("transfer-encoding").is_empty(), "{request:?}");
-            for name in ["connection", "te", "upgrade", "keep-alive", "expect", "trailer"] {
+            // That trailers are taken may be said on.
+            assert!(
+                request.all("te").iter().all(|te| *te == b"trailers"),
+                "{request:?}"
+            );
+            for name in ["connection", "upgrade", "keep-alive", "expect", "trailer"] {
                 assert!(request.all(name).is_empty(), "{name} in {request:?}");
             }
         }

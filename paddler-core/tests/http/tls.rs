@@ -203,6 +203,15 @@ async fn a_new_certificate_comes_into_force_and_a_bad_one_does_not() {
             .starts_with("HTTP/1.1 200")
     );
     assert!(ask(world.addr, &by_old).await.is_err());
+    // A host that has read other files puts them into force the same way.
+    let elsewhere = Folder::new();
+    tls.adopt(&Tls::open(elsewhere.settings(&pair)).unwrap());
+    assert!(
+        ask(world.addr, &by_old)
+            .await
+            .unwrap()
+            .starts_with("HTTP/1.1 200")
+    );
     // What was open goes on.
     open.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         .await
