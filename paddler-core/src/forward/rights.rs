@@ -49,8 +49,8 @@ pub struct Client {
     pub models: Option<BTreeSet<Arc<str>>>,
     /// How many requests he may send in a minute; a minute's worth at once. Default `None`: any number.
     pub requests_per_minute: Option<u32>,
-    /// How many tokens he may use in a minute, of prompts and answers: estimated when a request comes, and counted when its
-    /// answer has told. Default `None`: any number.
+    /// How many tokens of prompts he may send in a minute, as they are estimated when a request comes: see
+    /// [`RequestFacts::from_scan`]. What answers use is not counted. Default `None`: any number.
     pub tokens_per_minute: Option<u64>,
     /// How many requests may be under way, those that wait among them. Default `None`: any number.
     pub max_in_flight: Option<u32>,
