@@ -269,6 +269,7 @@ impl Reloads {
         let options = settings::router_options(&config, keys.clone());
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
+        self.control.statuses.set_health(config.health).await?;
         if now.poll != self.in_force.poll {
             self.control.statuses.set_poll(Some(poll)).await?;
         }

@@ -73,7 +73,7 @@ impl Gateway {
         // The board has it from here on.
         let tree = std::mem::replace(&mut config.tree, trees::gateway());
         let statuses = StatusLoop::start(
-            StatusBoard::new(tree),
+            StatusBoard::with_options(tree, config.board_options()),
             vec![Box::new(list)],
             Arc::new(HttpConnect::new(config.http_options())),
             Some(config.poll_options()),

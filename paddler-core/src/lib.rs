@@ -18,6 +18,7 @@
 //! | [`upstream`] | Where can a request go, and what is open there? |
 //! | [`source`] | How does each engine say how it is? |
 //! | [`status`] | How are the upstreams? |
+//! | [`health`] | Who is sent no work for now, though it is there? |
 //! | [`schedule`] | Who gets the request? |
 //! | [`queue`] | Who waits, and who is next? |
 //! | [`config`] | What did the user write, and what does it come to? |
@@ -145,6 +146,7 @@ mod clock;
 pub mod config;
 #[cfg(feature = "proxy")]
 pub mod forward;
+pub mod health;
 mod moment;
 #[cfg(feature = "proxy")]
 pub mod observe;

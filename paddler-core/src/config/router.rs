@@ -29,6 +29,8 @@
 //!   tunnel_idle: 5m
 //!   models: {big: {first_byte: 30m, idle: 2m, whole: 2h}}
 //! poll: {interval: 1s, timeout: 3s, concurrency: 64}
+//! health: {eject_after: 3, eject_time: 5s, unreachable_time: 1s, longest_time: 5m, largest_share: 0.5, interval: 1m, slow_start: 30s}
+//! retry: {attempts: 16, share: 0.2, per_second: 10}
 //! api_key_file: /run/secrets/keys
 //! management_key_file: /run/secrets/management-keys
 //! admin_paths: closed               # or open
@@ -44,6 +46,7 @@
 //! Every key may be left out.
 
 mod fill;
+mod health;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -51,6 +54,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::health::{Health, Retry};
 use super::fault::{ConfigFaults, Faults};
 use super::network::Network;
 use super::registry::Registry;
@@ -98,6 +102,10 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How engines are asked how they are.
     pub poll: Poll,
+    /// When an upstream that fails is left out.
+    pub health: Health,
+    /// When a request is sent again.
+    pub retry: Retry,
     /// A file with the keys of which clients must present one: one a line, or a list with what each may do. Default `None`:
     /// whoever reaches `listen` may send requests. As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
@@ -430,6 +438,8 @@ impl Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             poll: Poll::default(),
+            health: Health::default(),
+            retry: Retry::default(),
             api_key_file: None,
             management_key_file: None,
             admin_paths: AdminPaths::default(),

@@ -3,7 +3,7 @@
 use super::router::Config;
 use crate::forward::{RouterOptions, ServeOptions, Timeouts};
 use crate::queue::QueueLimits;
-use crate::status::PollOptions;
+use crate::status::{BoardOptions, PollOptions};
 use crate::upstream::http::HttpOptions;
 
 impl Config {
@@ -21,6 +21,7 @@ impl Config {
             },
             max_body: self.limits.body,
             max_buffered: self.limits.buffered_bodies,
+            retry: self.retry,
             admin: self.admin_paths,
             websockets: self.websockets,
             server_names: self.server_names.clone(),
@@ -35,6 +36,14 @@ impl Config {
         HttpOptions {
             connect_timeout: self.timeouts.connect,
             ..HttpOptions::default()
+        }
+    }
+
+    /// How statuses are kept.
+    pub fn board_options(&self) -> BoardOptions {
+        BoardOptions {
+            health: self.health,
+            ..BoardOptions::default()
         }
     }
 
@@ -77,6 +86,8 @@ mod tests {
             (router.max_body, router.max_buffered, router.admin),
             (ours.max_body, ours.max_buffered, ours.admin)
         );
+        assert_eq!(router.retry, ours.retry);
+        assert_eq!(config.board_options().health, BoardOptions::default().health);
         assert_eq!(config.poll_options(), PollOptions::default());
         assert_eq!(config.serve_options(), ServeOptions::default());
         assert_eq!(config.http_options(), HttpOptions::default());

@@ -2,12 +2,14 @@
 //!
 //! | what happened | again? |
 //! |---|---|
-//! | the request was not sent | always, elsewhere |
+//! | the request was not sent | always, elsewhere; it costs nobody anything, so the retry budget is not asked |
 //! | it went into a connection that had been used before, and no byte came back | once, if it may be replayed |
 //! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
-//! | it was sent and no byte came back; the first byte took too long; any other answer | no |
+//! | it was sent and no byte came back, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
+//! | the first byte took too long; any other answer, 500 and 504 among them | no |
 //!
-//! After the first byte of the answer: never.
+//! After the first byte of the answer: never. What each means for the upstream is told to the lease:
+//! [`health`](crate::health) makes of it what it will.
 
 use std::error::Error;
 use std::time::Duration;
@@ -20,10 +22,13 @@ use tokio::time::{Instant, timeout};
 
 use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
-use super::intake::Held;
-use super::timeouts::{Allowed, Stages};
+use super::held::Held;
+use super::timeouts::{Allowed, Stages, WHOLE};
 use super::upgrade;
 use super::waiting::Place;
+use crate::Moment;
+use crate::clock::Clock;
+use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::upstream::{CallError, Lease, NewConnection, Sent, UpstreamId};
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
@@ -68,6 +73,8 @@ pub(super) struct Answered {
     pub(super) lease: Lease,
     pub(super) sent: Instant,
     pub(super) stages: Stages,
+    /// Its client asks for less time than others get.
+    pub(super) hurried: bool,
 }
 
 /// An attempt that did not.
@@ -84,8 +91,14 @@ pub(super) enum Failed {
         answer: Result<Response<Bytes>, String>,
         wait: Option<Duration>,
     },
-    /// It was sent, and no byte came back.
-    Broken { upstream: UpstreamId, error: String },
+    /// It was sent, and no byte came back, or the 502 of one who had the same happen to him.
+    Broken {
+        upstream: UpstreamId,
+        error: String,
+        /// That it counts against the upstream, to be taken back if it was the request's own fault.
+        receipt: Option<FaultReceipt>,
+        answer: Option<Response<Bytes>>,
+    },
     /// It was sent, and no byte came back in time, or not before all of it had to be over: as the word says.
     Late {
         upstream: UpstreamId,
@@ -104,8 +117,18 @@ impl Failed {
     }
 }
 
-/// Sends the request to the place. `replay`: it may have been sent before, and is not sent again after this.
-pub(super) async fn attempt(place: Place, outgoing: &Outgoing, replay: bool) -> Result<Answered, Failed> {
+/// How an attempt is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) clock: Clock,
+    /// It may be sent once more though an upstream has seen it, or was.
+    pub(super) replayable: bool,
+    /// It may have been sent before, and is not sent again after this: so not into a connection that was used before.
+    pub(super) replay: bool,
+}
+
+/// Sends the request to the place.
+pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Result<Answered, Failed> {
     let Place {
         mut lease,
         upstream,
@@ -113,12 +136,16 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, replay: bool) -> 
         ..
     } = place;
     let id = lease.upstream().clone();
+    let fault = |lease: &mut Lease, fault| lease.report(Verdict::Fault(fault), how.clock.now());
     lease.sent();
     let sent = Instant::now();
     let stages = outgoing.allowed.at(&timeouts);
     let (after, word) = stages.head(sent);
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
-    let Ok(result) = timeout(after, upstream.call(outgoing.request(replay))).await else {
+    let Ok(result) = timeout(after, upstream.call(outgoing.request(how.replay))).await else {
+        if word != WHOLE && !outgoing.allowed.is_hurried() {
+            fault(&mut lease, Fault::Late);
+        }
         return Err(Failed::Late {
             upstream: id,
             after,
@@ -127,75 +154,137 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, replay: bool) -> 
     };
     let mut response = match result {
         Ok(response) => response,
-        Err(error) => return Err(failed(id, lease, &error)),
+        Err(error) => return Err(failed(id, lease, &error, how.clock)),
     };
     let sound = settle_length(response.headers_mut());
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if !sound || (switches && !(outgoing.websocket && upgrade::agrees(&response))) {
         // No such upgrade was asked for, and an answer of two lengths is two answers.
-        let error = format!("its answer, {}, is none of HTTP", response.status());
-        return Err(Failed::Broken { upstream: id, error });
+        return Err(Failed::Broken {
+            receipt: fault(&mut lease, Fault::Broke),
+            error: format!("its answer, {}, is none of HTTP", response.status()),
+            upstream: id,
+            answer: None,
+        });
     }
     strip_hop_by_hop(response.headers_mut(), &ABOUT_THE_ANSWER);
     // What is spoken to the client is for our server to say, not for the upstream's.
     *response.version_mut() = Version::HTTP_11;
-    match response.status() {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-            let is_head = outgoing.method == Method::HEAD;
-            Err(refused(id, response, is_head, lease).await)
-        }
-        _ => Ok(Answered {
+    judge(response, lease, id, outgoing, how)
+        .await
+        .map(|(response, lease)| Answered {
             response,
             lease,
             sent,
             stages,
-        }),
-    }
+            hurried: outgoing.allowed.is_hurried(),
+        })
 }
 
-fn failed(upstream: UpstreamId, lease: Lease, error: &BoxError) -> Failed {
-    let sent = error
-        .downcast_ref::<CallError>()
-        .map_or(Sent::Yes, CallError::sent);
+/// What the status says: of the upstream, to the lease, and of the request, whether it may do better elsewhere.
+async fn judge(
+    response: Response<Body>,
+    mut lease: Lease,
+    upstream: UpstreamId,
+    outgoing: &Outgoing,
+    how: How,
+) -> Result<(Response<Body>, Lease), Failed> {
+    let is_head = outgoing.method == Method::HEAD;
+    let now = how.clock.now();
+    let verdict = match response.status() {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+            return Err(refused(upstream, response, is_head, lease, now).await);
+        }
+        StatusCode::BAD_GATEWAY if how.replayable => {
+            let receipt = lease.report(Verdict::Fault(Fault::Unavailable), now);
+            let read = read_refusal(response, is_head).await;
+            lease.complete();
+            let error = read.as_ref().err().cloned();
+            return Err(Failed::Broken {
+                error: error.unwrap_or_else(|| "it answered 502".to_owned()),
+                upstream,
+                receipt,
+                answer: read.ok(),
+            });
+        }
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Verdict::Fault(Fault::Unavailable),
+        StatusCode::INTERNAL_SERVER_ERROR => Verdict::Fault(Fault::Failed {
+            request: outgoing.held.fingerprint(),
+        }),
+        _ => Verdict::Answered,
+    };
+    lease.report(verdict, now);
+    Ok((response, lease))
+}
+
+fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock) -> Failed {
+    let call = error.downcast_ref::<CallError>();
+    let reached = call.is_none_or(CallError::reached);
+    let sent = call.map_or(Sent::Yes, CallError::sent);
     let error = chain(&**error);
     match sent {
         Sent::No => {
+            if !reached {
+                lease.report(Verdict::Fault(Fault::Unreachable), clock.now());
+            }
             // The engine never saw it.
             lease.complete();
             Failed::NotSent { upstream, error }
         }
         Sent::Reused => {
+            // Most likely it was idle for too long, which is nobody's fault.
             lease.complete();
             Failed::Lost { upstream, error }
         }
-        Sent::Yes => Failed::Broken { upstream, error },
+        Sent::Yes => Failed::Broken {
+            receipt: lease.report(Verdict::Fault(Fault::Broke), clock.now()),
+            upstream,
+            error,
+            answer: None,
+        },
     }
 }
 
-/// A refusal is short, and read to its end, so that the request can go elsewhere or the answer be passed on.
-async fn refused(upstream: UpstreamId, response: Response<Body>, is_head: bool, lease: Lease) -> Failed {
-    let (mut head, body) = response.into_parts();
-    if !is_head {
-        // What is kept is sent with its own length, and so without trailers.
-        head.headers.remove(CONTENT_LENGTH);
-    }
-    head.headers.remove(TRAILER);
-    let asked = retry_after(&head.headers);
+async fn refused(
+    upstream: UpstreamId,
+    response: Response<Body>,
+    is_head: bool,
+    mut lease: Lease,
+    now: Moment,
+) -> Failed {
+    let asked = retry_after(response.headers());
     // An engine that loads says when it is done by taking requests; one that limits who asks it is not asked again
     // before its time.
-    let limits = head.status == StatusCode::TOO_MANY_REQUESTS;
+    let limits = response.status() == StatusCode::TOO_MANY_REQUESTS;
     let wait = asked.or(limits.then_some(Duration::MAX));
-    let answer = match timeout(READ_REFUSAL, Limited::new(body, MAX_REFUSAL).collect()).await {
-        Ok(Ok(body)) => Ok(Response::from_parts(head, body.to_bytes())),
-        Ok(Err(error)) => Err(format!("it answered {} and broke off: {error}", head.status)),
-        Err(_) => Err(format!("it answered {} and went silent", head.status)),
+    let verdict = match asked {
+        _ if limits => Verdict::Busy(asked),
+        Some(asked) => Verdict::FaultUntil(Fault::Unavailable, asked),
+        None => Verdict::Fault(Fault::Unavailable),
     };
+    lease.report(verdict, now);
+    let answer = read_refusal(response, is_head).await;
     // Whatever became of its words, it does no work for this request.
     lease.complete();
     Failed::Refused {
         upstream,
         answer,
         wait,
+    }
+}
+
+/// A refusal is short, and read to its end, so that the request can go elsewhere or the answer be passed on.
+async fn read_refusal(response: Response<Body>, is_head: bool) -> Result<Response<Bytes>, String> {
+    let (mut head, body) = response.into_parts();
+    if !is_head {
+        // What is kept is sent with its own length, and so without trailers.
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    head.headers.remove(TRAILER);
+    match timeout(READ_REFUSAL, Limited::new(body, MAX_REFUSAL).collect()).await {
+        Ok(Ok(body)) => Ok(Response::from_parts(head, body.to_bytes())),
+        Ok(Err(error)) => Err(format!("it answered {} and broke off: {error}", head.status)),
+        Err(_) => Err(format!("it answered {} and went silent", head.status)),
     }
 }
 

@@ -4,7 +4,6 @@
 //! comes, or once it is whole where it is compressed, and kept as it came.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::body::Body;
 #[cfg(feature = "decompress")]
 use super::decode::{self, Coding, Unread};
+use super::held::{Budget, Held};
 use super::options::RouterOptions;
 use super::refusal::Refusal;
 use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
@@ -25,55 +25,6 @@ const SMALL: usize = 16 * 1024;
 
 /// The slowest that a body may come in, in bytes a second, once the allowed pause is used up.
 const SLOWEST: u64 = 1024;
-
-/// The bytes of bodies that are held, over all requests.
-#[derive(Debug, Default)]
-pub(super) struct Budget(AtomicU64);
-
-impl Budget {
-    pub(super) fn held(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-/// A body that is held, and its share of the budget.
-#[derive(Debug)]
-pub(super) struct Held {
-    chunks: Vec<Bytes>,
-    bytes: u64,
-    budget: Arc<Budget>,
-}
-
-impl Held {
-    fn new(budget: Arc<Budget>) -> Self {
-        Self {
-            chunks: Vec::new(),
-            bytes: 0,
-            budget,
-        }
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The body, to be sent; the bytes are shared.
-    pub(super) fn body(&self) -> Body {
-        Body::chunks(self.chunks.iter().cloned())
-    }
-
-    fn charge(&mut self, bytes: u64, limit: u64) -> bool {
-        let before = self.budget.0.fetch_add(bytes, Relaxed);
-        self.bytes += bytes;
-        before.saturating_add(bytes) <= limit
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Relaxed);
-    }
-}
 
 /// What was read.
 #[derive(Debug)]
@@ -111,6 +62,7 @@ pub(super) async fn read(
     let mut scan = plain.then(|| Scanner::new(options.scan));
     let mut failed: Option<ScanError> = None;
     let mut held = Held::new(budget);
+    let mut chunks = Vec::new();
     let mut small = BytesMut::new();
     let mut body = body;
     let began = Instant::now();
@@ -135,11 +87,12 @@ pub(super) async fn read(
             failed = Some(error);
             scan = None;
         }
-        keep(&mut held.chunks, &mut small, chunk);
+        keep(&mut chunks, &mut small, chunk);
     }
     if !small.is_empty() {
-        held.chunks.push(small.freeze());
+        chunks.push(small.freeze());
     }
+    held.fill(chunks);
     if let Some(coding) = coding {
         let scanned = decoded(coding, &held, look, options).await?;
         return Ok(Intake { held, scanned });
@@ -162,7 +115,7 @@ async fn decoded(
     look: Look,
     options: &RouterOptions,
 ) -> Result<Option<Scanned>, Refusal> {
-    match decode::scan(coding, &held.chunks, options.max_body, options.scan).await {
+    match decode::scan(coding, &held.pieces(), options.max_body, options.scan).await {
         Ok(scanned) => Ok(Some(scanned)),
         Err(Unread::TooLarge(most)) => {
             let message =

@@ -15,6 +15,7 @@ mod client;
 mod decode;
 mod forwarded;
 mod headers;
+mod held;
 #[cfg(feature = "http2")]
 mod http2;
 mod intake;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::rights::Authorise;
-use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network, WebSockets};
+use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network, Retry, WebSockets};
 use crate::queue::QueueLimits;
 use crate::request::{RequestFacts, ScanLimits};
 
@@ -26,6 +26,8 @@ pub struct RouterOptions {
     pub max_body: u64,
     /// The most bytes of bodies held at once, over all requests: [`Limits::buffered_bodies`].
     pub max_buffered: u64,
+    /// How often a request is sent again.
+    pub retry: Retry,
     /// How deep a body is looked at.
     pub scan: ScanLimits,
     /// Whether engines' own admin paths are passed on. Default closed.
@@ -58,6 +60,7 @@ impl Default for RouterOptions {
             timeouts: Timeouts::default(),
             max_body: limits.body,
             max_buffered: limits.buffered_bodies,
+            retry: Retry::default(),
             scan: ScanLimits::default(),
             admin: AdminPaths::default(),
             websockets: WebSockets::default(),

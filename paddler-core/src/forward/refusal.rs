@@ -14,6 +14,12 @@ use super::body::Body;
 use crate::request::Dialect;
 use crate::schedule::{Class, Ending};
 
+/// What OpenAI's clients go by before anything else.
+const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// The same as `Retry-After`, in milliseconds: what OpenAI's clients read first.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
 pub(super) const REASON: HeaderName = HeaderName::from_static("x-paddler-reason");
 
 /// A request that is answered here with an error.
@@ -28,6 +34,9 @@ pub struct Refusal {
     pub message: String,
     /// When to try again.
     pub retry_after: Option<Duration>,
+    /// Whether the same request may do better another time: what `x-should-retry` says. A request that is wrong will not,
+    /// and one that may have been worked on is for the client to judge, not for its library.
+    pub should_retry: bool,
     /// Whether the connection is of no use any more: part of the request was not read.
     pub close: bool,
 }
@@ -43,6 +52,7 @@ impl Refusal {
             reason: reason.into(),
             message: message.into(),
             retry_after: None,
+            should_retry: matches!(status.as_u16(), 408 | 429 | 503),
             close: false,
         }
     }
@@ -54,6 +64,13 @@ impl Refusal {
     #[must_use]
     pub(super) fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
+        self
+    }
+
+    /// Says whether it may do better another time, where the status does not.
+    #[must_use]
+    pub(super) fn should_retry(mut self, again: bool) -> Self {
+        self.should_retry = again;
         self
     }
 
@@ -160,7 +177,11 @@ impl Refusal {
             .ok()
             .filter(|_| self.reason.is_ascii());
         headers.insert(REASON, reason.unwrap_or(HeaderValue::from_static("rejected")));
+        let again = if self.should_retry { "true" } else { "false" };
+        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static(again));
         if let Some(after) = self.retry_after {
+            let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis.max(1)));
             let seconds = after.as_millis().div_ceil(1000).max(1);
             headers.insert(
                 RETRY_AFTER,

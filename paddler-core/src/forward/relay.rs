@@ -17,13 +17,18 @@ use tracing::Span;
 use super::body::{Body, BoxError};
 use super::refusal::Refusal;
 use super::rights::InUse;
-use super::timeouts::Stages;
+use super::timeouts::{Stages, WHOLE};
 use super::usage::Usage;
 use super::waiting::Places;
+use crate::clock::Clock;
+use crate::health::{Fault, Verdict};
 use crate::observe::{InFlight, Metrics};
 use crate::queue::Charge;
 use crate::request::Dialect;
 use crate::upstream::Lease;
+
+/// The word for an answer that its upstream ended before its end.
+const BROKE_OFF: &str = "upstream_broke_off";
 
 /// An answer on its way to the client.
 #[derive(Debug)]
@@ -35,6 +40,7 @@ pub(super) struct Relay {
     /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
     due: Option<Instant>,
     stages: Stages,
+    hurried: bool,
     sent: Instant,
     any_byte: bool,
     span: Span,
@@ -43,6 +49,7 @@ pub(super) struct Relay {
     tail: Tail,
     done: bool,
     metered: Option<Metered>,
+    clock: Clock,
     metrics: Arc<Metrics>,
     _in_flight: InFlight,
     /// What the client uses of its allowance, until the end.
@@ -74,9 +81,12 @@ pub(super) struct Request {
     /// When it was sent.
     pub(super) sent: Instant,
     pub(super) stages: Stages,
+    /// Its client asks for less time than others get.
+    pub(super) hurried: bool,
     /// What its log lines belong to.
     pub(super) span: Span,
     pub(super) dialect: Dialect,
+    pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
     pub(super) in_use: Option<InUse>,
@@ -112,8 +122,10 @@ impl Relay {
             charge,
             sent,
             stages,
+            hurried,
             span,
             dialect,
+            clock,
             metrics,
             in_flight,
             in_use,
@@ -137,6 +149,7 @@ impl Relay {
             timer: None,
             due: None,
             stages,
+            hurried,
             sent,
             span,
             any_byte: false,
@@ -144,6 +157,7 @@ impl Relay {
             tail: Tail::default(),
             done: false,
             metered,
+            clock,
             metrics,
             _in_flight: in_flight,
             _in_use: in_use,
@@ -189,8 +203,17 @@ impl Relay {
         let upstream = self.lease.as_ref().map(Lease::upstream);
         self.span
             .in_scope(|| tracing::warn!(?upstream, reason, %error, "an answer was cut short"));
-        // Dropped: the engine may still be at it.
-        self.lease = None;
+        if let Some(mut lease) = self.lease.take() {
+            let its_fault = match reason {
+                WHOLE => false,
+                BROKE_OFF => true,
+                _ => !self.hurried,
+            };
+            if its_fault {
+                lease.report(Verdict::Fault(Fault::CutShort), self.clock.now());
+            }
+            // Dropped: the engine may still be at it.
+        }
         self.body = Body::empty();
         let Some(dialect) = self.events else {
             return Poll::Ready(Some(Err(error)));
@@ -255,7 +278,7 @@ impl HttpBody for Relay {
             return Poll::Ready(None);
         }
         if this.is_over() {
-            return this.cut("whole_timeout", "the time for the whole of it was over".into());
+            return this.cut(WHOLE, "the time for the whole of it was over".into());
         }
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(None) => {
@@ -271,11 +294,11 @@ impl HttpBody for Relay {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => this.cut("upstream_broke_off", error),
+            Poll::Ready(Some(Err(error))) => this.cut(BROKE_OFF, error),
             Poll::Pending => {
                 ready!(this.poll_timer(cx));
                 if this.is_over() {
-                    return this.cut("whole_timeout", "the time for the whole of it was over".into());
+                    return this.cut(WHOLE, "the time for the whole of it was over".into());
                 }
                 let what = if this.any_byte {
                     "upstream_idle"
@@ -365,8 +388,10 @@ mod tests {
                 idle: second,
                 ends: None,
             },
+            hurried: false,
             span: Span::none(),
             dialect: Dialect::Openai,
+            clock: Clock::new(),
             in_flight: metrics.arrived(),
             in_use: None,
             metrics,

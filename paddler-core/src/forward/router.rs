@@ -27,7 +27,8 @@ use super::attempt::{Answered, Outgoing};
 use super::body::{Body, BoxError};
 use super::forwarded::{Hop, Via};
 use super::headers::{announces_body, for_upstream, strip_hop_by_hop, takes_trailers};
-use super::intake::{self, Budget};
+use super::held::Budget;
+use super::intake;
 use super::local;
 use super::options::RouterOptions;
 use super::peer::Origin;
@@ -42,7 +43,7 @@ use super::upgrade;
 use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{InFlight, Metrics, Page};
-use crate::queue::Charge;
+use crate::queue::{Charge, RetryBudget};
 use crate::request::path::{PathError, normalise};
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::status::Published;
@@ -85,6 +86,7 @@ struct Inner {
     options: ArcSwap<RouterOptions>,
     places: Arc<Places>,
     budget: Arc<Budget>,
+    retries: RetryBudget,
     metrics: Arc<Metrics>,
     stopping: AtomicBool,
     via: Via,
@@ -113,6 +115,7 @@ impl Router {
             options: ArcSwap::from_pointee(options),
             places,
             budget: Arc::default(),
+            retries: RetryBudget::default(),
             metrics: Arc::default(),
             stopping: AtomicBool::new(false),
             via: Via::new(entropy()),
@@ -343,11 +346,13 @@ impl Router {
             published,
             clock,
             places,
+            retries,
             metrics,
             ..
         } = &*self.0;
         Means {
             places,
+            retries,
             published,
             clock: *clock,
             options,
@@ -434,6 +439,7 @@ impl Router {
             lease,
             sent,
             stages,
+            hurried,
         } = answered;
         let in_flight = arrival
             .in_flight
@@ -445,8 +451,10 @@ impl Router {
             charge: charge.map(|charge| (self.0.places.clone(), charge)),
             sent,
             stages,
+            hurried,
             span: arrival.span.clone(),
             dialect,
+            clock: self.0.clock,
             metrics: self.0.metrics.clone(),
             in_flight,
             in_use: arrival.in_use.take(),

@@ -1,30 +1,34 @@
 //! How often is a request sent, and what does the client get when nobody takes it?
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode};
 
-use super::attempt::{Answered, Failed, Outgoing, attempt};
+use super::attempt::{Answered, Failed, How, Outgoing, attempt};
 use super::body::Body;
 use super::options::RouterOptions;
-use super::refusal::Refusal;
+use super::refusal::{REASON, Refusal};
 use super::rights::Client;
 use super::waiting::{NoPlace, Places};
 use crate::clock::Clock;
+use crate::health::FaultReceipt;
 use crate::observe::Metrics;
-use crate::queue::{Charge, Priority, QueueFull, Tried, Used};
+use crate::queue::{Charge, Priority, QueueFull, RetryBudget, Tried, Used};
 use crate::request::RequestFacts;
 use crate::schedule::Class;
 use crate::status::Published;
+use crate::upstream::UpstreamId;
 
-/// How often a request is sent at most, so that a pool in which nobody answers is not asked by every request from one
-/// end to the other.
-const ATTEMPTS: u32 = 64;
+/// Why a body cannot be sent again.
+const NOT_KEPT: &str = "body_not_kept";
 
 /// What all sendings of one router share.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
     pub(super) places: &'a Places,
+    pub(super) retries: &'a RetryBudget,
     pub(super) published: &'a Published,
     pub(super) clock: Clock,
     pub(super) options: &'a RouterOptions,
@@ -41,6 +45,13 @@ pub(super) enum Outcome {
     Kept(Response<Body>),
 }
 
+/// Whether to go on, or what the request comes to.
+type Judgement = ControlFlow<Result<Outcome, Refusal>>;
+
+fn end(with: Result<Response<Body>, Refusal>) -> Judgement {
+    ControlFlow::Break(with.map(Outcome::Kept))
+}
+
 /// One request, until somebody answers it.
 pub(super) struct Sending<'a> {
     means: Means<'a>,
@@ -49,6 +60,8 @@ pub(super) struct Sending<'a> {
     tried: Tried,
     /// It was sent once more though it may have been seen.
     replayed: bool,
+    /// What that has been held against an upstream for.
+    receipts: Vec<FaultReceipt>,
     /// What the client gets if nobody else takes it.
     last: Option<Result<Response<Body>, Refusal>>,
     /// When the upstream that refused with `last` can be asked again.
@@ -63,6 +76,7 @@ impl<'a> Sending<'a> {
             outgoing,
             tried: Tried::default(),
             replayed: false,
+            receipts: Vec::new(),
             last: None,
             soonest: None,
         }
@@ -73,10 +87,13 @@ impl<'a> Sending<'a> {
         let Means {
             places,
             clock,
+            options,
             metrics,
+            retries,
             ..
         } = self.means;
-        for attempts in 0..ATTEMPTS {
+        retries.request(clock.now());
+        for attempts in 0..options.retry.attempts {
             let mut place = match places.place(self.facts, &self.tried).await {
                 Ok(place) => place,
                 Err(no_place) => return self.give_up(no_place),
@@ -85,17 +102,25 @@ impl<'a> Sending<'a> {
                 let waited = clock.now().since(self.facts.arrived);
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
+            let how = How {
+                clock,
+                replayable: self.facts.replayable,
+                replay: self.replayed,
+            };
             let charge = place.charge.take();
-            match attempt(place, self.outgoing, self.replayed).await {
+            match attempt(place, self.outgoing, how).await {
                 Ok(answered) => return Ok(Outcome::Live(answered, charge)),
                 Err(failed) => {
                     if let Some(charge) = charge.filter(|_| failed.was_no_work()) {
                         places.settle(charge, Used::Nothing);
                     }
-                    self.judge(failed)?;
+                    if let ControlFlow::Break(end) = self.judge(failed) {
+                        return end;
+                    }
                 }
             }
         }
+        metrics.not_retried("attempts");
         // Each attempt that ends up here has left something to tell, but for one that was only to be sent once more.
         let last = self.last.take();
         last.unwrap_or_else(|| {
@@ -105,45 +130,23 @@ impl<'a> Sending<'a> {
     }
 
     /// Whether it may be sent once more, and where not.
-    fn judge(&mut self, failed: Failed) -> Result<(), Refusal> {
-        let Means { clock, metrics, .. } = self.means;
+    fn judge(&mut self, failed: Failed) -> Judgement {
         match failed {
-            Failed::NotSent { upstream, error } => {
-                tracing::debug!(%upstream, %error, "not sent; trying elsewhere");
-                metrics.retried("not_sent");
-                let message = format!("no upstream could be reached; the last was {upstream}: {error}");
-                self.last = Some(Err(self.unavailable("unreachable", message)));
-                self.soonest = None;
-                self.tried.add(upstream, clock.now(), None);
-                Ok(())
-            }
-            Failed::Lost { upstream, error } if self.facts.replayable && !self.replayed => {
-                tracing::debug!(%upstream, %error, "lost in a closed connection; sending once more");
-                metrics.retried("closed_connection");
-                self.replayed = true;
-                Ok(())
-            }
+            Failed::NotSent { upstream, error } => self.not_sent(upstream, &error),
+            Failed::Lost { upstream, error } => self.lost(&upstream, &error),
             Failed::Refused {
                 upstream,
                 answer,
                 wait,
+            } => self.refused(upstream, answer, wait),
+            Failed::Broken {
+                upstream,
+                error,
+                receipt,
+                answer,
             } => {
-                tracing::debug!(%upstream, "refused the work; trying elsewhere");
-                metrics.retried("refused");
-                // Of several who ask for patience, the client hears the one who asks for the least.
-                let again = wait.unwrap_or(Duration::MAX);
-                if self.soonest.is_none_or(|soonest| again <= soonest) {
-                    let unread = |error| self.unavailable("upstream_refused", format!("{upstream}: {error}"));
-                    self.last = Some(answer.map(|answer| answer.map(Body::full)).map_err(unread));
-                    self.soonest = Some(again);
-                }
-                self.tried.add(upstream, clock.now(), wait);
-                Ok(())
-            }
-            Failed::Lost { upstream, error } | Failed::Broken { upstream, error } => {
-                tracing::warn!(%upstream, %error, "no answer");
-                let message = format!("{upstream} took the request and gave no answer: {error}");
-                Err(Refusal::new(StatusCode::BAD_GATEWAY, "upstream_broke", message))
+                self.receipts.extend(receipt);
+                self.broken(upstream, &error, answer)
             }
             Failed::Late {
                 upstream,
@@ -152,9 +155,137 @@ impl<'a> Sending<'a> {
             } => {
                 tracing::warn!(%upstream, ?after, reason = word, "no answer in time");
                 let message = format!("{upstream} gave no answer in {after:?}");
-                Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, word, message))
+                end(Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, word, message)))
             }
         }
+    }
+
+    fn not_sent(&mut self, upstream: UpstreamId, error: &str) -> Judgement {
+        tracing::debug!(%upstream, %error, "not sent; trying elsewhere");
+        let message = format!("no upstream could be reached; the last was {upstream}: {error}");
+        let refusal = self.unavailable("unreachable", message);
+        if !self.outgoing.held.is_whole() {
+            return end(Err(self.not_kept(refusal)));
+        }
+        self.means.metrics.retried("not_sent");
+        self.last = Some(Err(refusal));
+        self.soonest = None;
+        self.tried.add(upstream, self.means.clock.now(), None);
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, upstream: &UpstreamId, error: &str) -> Judgement {
+        let message = format!("{upstream} took the request and gave no answer: {error}");
+        if let Err(refusal) = self.may_replay(message) {
+            tracing::warn!(%upstream, %error, "no answer");
+            return end(Err(refusal));
+        }
+        tracing::debug!(%upstream, %error, "lost in a closed connection; sending once more");
+        self.means.metrics.retried("closed_connection");
+        self.replayed = true;
+        ControlFlow::Continue(())
+    }
+
+    fn refused(
+        &mut self,
+        upstream: UpstreamId,
+        answer: Result<Response<Bytes>, String>,
+        wait: Option<Duration>,
+    ) -> Judgement {
+        let unread = |error| self.unavailable("upstream_refused", format!("{upstream}: {error}"));
+        let answer = answer.map(|answer| answer.map(Body::full)).map_err(unread);
+        if !self.outgoing.held.is_whole() {
+            self.means.metrics.not_retried(NOT_KEPT);
+            return end(answer.map(says_not_kept));
+        }
+        if !self.within_budget() {
+            return end(answer);
+        }
+        tracing::debug!(%upstream, "refused the work; trying elsewhere");
+        self.means.metrics.retried("refused");
+        // Of several who ask for patience, the client hears the one who asks for the least.
+        let again = wait.unwrap_or(Duration::MAX);
+        if self.soonest.is_none_or(|soonest| again <= soonest) {
+            self.last = Some(answer);
+            self.soonest = Some(again);
+        }
+        self.tried.add(upstream, self.means.clock.now(), wait);
+        ControlFlow::Continue(())
+    }
+
+    fn broken(&mut self, upstream: UpstreamId, error: &str, answer: Option<Response<Bytes>>) -> Judgement {
+        tracing::warn!(%upstream, %error, "no answer");
+        let message = format!("{upstream} took the request and gave no answer: {error}");
+        if let Err(refusal) = self.may_replay(message.clone()) {
+            return end(Err(refusal));
+        }
+        let answer = answer.map(|answer| answer.map(Body::full));
+        let answer = answer.map_or_else(|| Err(self.broke(message)), Ok);
+        if !self.within_budget() {
+            return end(answer);
+        }
+        self.means.metrics.retried("no_byte");
+        self.replayed = true;
+        self.last = Some(answer);
+        self.soonest = None;
+        // Elsewhere: if it is the request that breaks its engine, one is enough.
+        self.tried
+            .add(upstream, self.means.clock.now(), Some(Duration::MAX));
+        ControlFlow::Continue(())
+    }
+
+    /// Whether a request that an upstream may have seen, and that has no answer, may be sent once more; else what the client
+    /// gets.
+    fn may_replay(&mut self, message: String) -> Result<(), Refusal> {
+        if self.replayed {
+            // Twice: the request is likelier to be the cause than two upstreams.
+            let now = self.means.clock.now();
+            self.receipts.drain(..).for_each(|receipt| receipt.take_back(now));
+            self.means.metrics.not_retried("suspect_request");
+            let message =
+                format!("the request was sent twice and twice no answer came back; the last time {message}");
+            return Err(Refusal::new(StatusCode::BAD_GATEWAY, "suspect_request", message));
+        }
+        if !self.facts.replayable {
+            self.means.metrics.not_retried("not_replayable");
+            return Err(self.broke(message));
+        }
+        if !self.outgoing.held.is_whole() {
+            let refusal = self.broke(message);
+            return Err(self.not_kept(refusal));
+        }
+        Ok(())
+    }
+
+    fn within_budget(&self) -> bool {
+        let Means {
+            retries,
+            options,
+            clock,
+            metrics,
+            ..
+        } = self.means;
+        let may = retries.retry(&options.retry, clock.now());
+        if !may {
+            metrics.not_retried("budget");
+        }
+        may
+    }
+
+    /// The client may ask again what may be done twice.
+    fn broke(&self, message: String) -> Refusal {
+        Refusal::new(StatusCode::BAD_GATEWAY, "upstream_broke", message).should_retry(self.facts.replayable)
+    }
+
+    /// It would have been sent again, had its body been kept.
+    fn not_kept(&self, mut refusal: Refusal) -> Refusal {
+        self.means.metrics.not_retried(NOT_KEPT);
+        refusal.reason = NOT_KEPT.into();
+        refusal.message = format!(
+            "{}; it was not sent again, since there was no memory to keep its body",
+            refusal.message
+        );
+        refusal
     }
 
     /// What the client gets when there is no place: what an upstream has said, unless others are there and merely busy.
@@ -184,6 +315,12 @@ impl<'a> Sending<'a> {
     }
 
     fn no_place(&self, no_place: NoPlace) -> Refusal {
+        let now = self.means.clock.now();
+        if let Some(until) = self.means.published.load().all_paused_until(now) {
+            let message = "every upstream has asked to be left alone for a while";
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
+            return refusal.retry_after(until.since(now));
+        }
         let busy = no_place.ending().reason.is_contention();
         let after = self.retry_after(busy);
         let model = self.facts.model.as_deref();
@@ -239,4 +376,12 @@ impl<'a> Sending<'a> {
             listed
         }
     }
+}
+
+/// An upstream's own refusal of a request that would have been sent elsewhere, had its body been kept.
+fn says_not_kept(mut answer: Response<Body>) -> Response<Body> {
+    answer
+        .headers_mut()
+        .insert(REASON, HeaderValue::from_static(NOT_KEPT));
+    answer
 }

@@ -12,6 +12,9 @@ use super::options::Timeouts;
 use crate::config::ModelTimeouts;
 use crate::upstream::UpstreamTimeouts;
 
+/// The word for the end of a request whose time as a whole is over. It is no fault of the upstream's.
+pub(super) const WHOLE: &str = "whole_timeout";
+
 /// What is known of one request's times before it has a place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowed {
@@ -55,6 +58,11 @@ impl Allowed {
         }
     }
 
+    /// Whether the client asks for less time than others get: that it is too short for an upstream is not held against it.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.asked.first_byte.is_some() || self.asked.idle.is_some()
+    }
+
     /// At an upstream.
     pub(super) fn at(&self, upstream: &UpstreamTimeouts) -> Stages {
         let Self {
@@ -84,7 +92,7 @@ impl Stages {
     /// How long the head of an answer may take to a request that is sent now, and the word for it when it does not come.
     pub(super) fn head(&self, now: Instant) -> (Duration, &'static str) {
         match self.ends.map(|ends| ends.saturating_duration_since(now)) {
-            Some(left) if left < self.first_byte => (left, "whole_timeout"),
+            Some(left) if left < self.first_byte => (left, WHOLE),
             _ => (self.first_byte, "first_byte_timeout"),
         }
     }

@@ -370,12 +370,12 @@ impl Places {
         ending: Ending,
         answers: &mut Answers,
     ) -> Result<Stood, NoPlace> {
-        // Who is left out stays so for longer than this request may wait.
-        let in_vain = ending.reason == Reason::Excluded
-            && tried.next_end(now).is_some_and(|end| {
-                end > now.saturating_add(queue.limits().max_wait)
-                    || facts.deadline.is_some_and(|deadline| deadline < end)
-            });
+        // Who is left out, or has asked to be left alone, stays so for longer than this request may wait.
+        let longest = now.saturating_add(queue.limits().max_wait);
+        let too_late = |end: Moment| end > longest || facts.deadline.is_some_and(|deadline| deadline < end);
+        let excluded = ending.reason == Reason::Excluded && tried.next_end(now).is_some_and(too_late);
+        let paused = self.published.load().all_paused_until(now);
+        let in_vain = excluded || paused.is_some_and(too_late);
         if ending.class != Class::Later || in_vain {
             return Err(NoPlace::Ending {
                 ending,

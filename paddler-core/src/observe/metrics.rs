@@ -19,6 +19,7 @@ pub struct Metrics {
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
     refusals: Mutex<BTreeMap<String, u64>>,
     retries: Mutex<BTreeMap<&'static str, u64>>,
+    not_retried: Mutex<BTreeMap<&'static str, u64>>,
     truncated: Mutex<BTreeMap<&'static str, u64>>,
     in_flight: AtomicU64,
     cancelled: AtomicU64,
@@ -101,6 +102,11 @@ impl Metrics {
         bump(&self.retries, reason);
     }
 
+    /// A request was not sent again for this reason, though it had failed.
+    pub(crate) fn not_retried(&self, reason: &'static str) {
+        bump(&self.not_retried, reason);
+    }
+
     /// An answer was cut short for this reason.
     pub(crate) fn truncated(&self, reason: &'static str) {
         bump(&self.truncated, reason);
@@ -155,6 +161,11 @@ impl Metrics {
     /// Requests sent again so far, by reason.
     pub fn retries(&self) -> Vec<(&'static str, u64)> {
         read(&self.retries)
+    }
+
+    /// Requests that failed and were not sent again so far, by what forbade it.
+    pub fn retries_denied(&self) -> Vec<(&'static str, u64)> {
+        read(&self.not_retried)
     }
 
     /// Answers cut short so far, by reason.

@@ -8,6 +8,7 @@
 //! | `paddler_requests_total` | counter | `class, status` | Requests answered. |
 //! | `paddler_refusals_total` | counter | `reason` | Requests answered here with an error. |
 //! | `paddler_retries_total` | counter | `reason` | Requests sent again. |
+//! | `paddler_retries_denied_total` | counter | `reason` | Requests that failed and were not sent again, by what forbade it. |
 //! | `paddler_truncations_total` | counter | `reason` | Answers that were cut short. |
 //! | `paddler_cancellations_total` | counter |  | Clients that left before the end of their answer. |
 //! | `paddler_in_flight_requests` | gauge |  | Requests being handled, those that wait among them. |
@@ -19,8 +20,16 @@
 //! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held, in case they must be sent again. |
 //! | `paddler_settling_weight` | gauge |  | Weight still reserved for requests that have ended here and perhaps not yet at their engine. |
 //! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up. |
+//! | `paddler_pool_panic` | gauge |  | 1 while every upstream that could serve is out for its faults, so that none is left out. |
+//! | `paddler_pool_panics_total` | counter |  | How often that has begun. |
+//! | `paddler_ejections_total` | counter | `cause` | Upstreams that were left out for their faults. |
+//! | `paddler_ejections_spared_total` | counter |  | Upstreams that were not, since the largest share of the pool was out already. |
 //! | `paddler_upstream_able` | gauge | `upstream` | 1 unless it is known to be unable to serve. |
 //! | `paddler_upstream_draining` | gauge | `upstream` | 1 while it gets nothing new. |
+//! | `paddler_upstream_ejected` | gauge | `upstream` | 1 while it is left out for its faults. |
+//! | `paddler_upstream_probing` | gauge | `upstream` | 1 while it gets one request at a time, to see whether it answers. |
+//! | `paddler_upstream_warming` | gauge | `upstream` | 1 while its limit grows, after it has come or come back. |
+//! | `paddler_upstream_paused` | gauge | `upstream` | 1 while it gets nothing new, as it has asked by Retry-After. |
 //! | `paddler_upstream_open_weight` | gauge | `upstream` | Weight of our own requests there, with what settles. |
 //! | `paddler_upstream_limit_weight` | gauge | `upstream` | The most weight that may be open there. |
 //! | `paddler_upstream_running_requests` | gauge | `upstream` | Requests it reports as running. |
@@ -73,7 +82,9 @@ mod tests {
     #[test]
     fn names_follow_one_rule() {
         let units = ["requests", "seconds", "bytes", "weight", "ratio", "polls"];
-        let truths = ["able", "draining", "missing", "stale"];
+        let truths = [
+            "able", "draining", "missing", "stale", "panic", "ejected", "probing", "warming", "paused",
+        ];
         for family in ALL {
             let name = family.name.strip_prefix("paddler_").unwrap();
             let (name, total) = name

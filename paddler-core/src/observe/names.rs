@@ -54,6 +54,8 @@ families! {
     REQUESTS: Counter "paddler_requests_total" ["class", "status"] "Requests answered.";
     REFUSALS: Counter "paddler_refusals_total" ["reason"] "Requests answered here with an error.";
     RETRIES: Counter "paddler_retries_total" ["reason"] "Requests sent again.";
+    RETRIES_DENIED: Counter "paddler_retries_denied_total" ["reason"]
+        "Requests that failed and were not sent again, by what forbade it.";
     TRUNCATIONS: Counter "paddler_truncations_total" ["reason"] "Answers that were cut short.";
     CANCELLATIONS: Counter "paddler_cancellations_total" [] "Clients that left before the end of their answer.";
     IN_FLIGHT: Gauge "paddler_in_flight_requests" [] "Requests being handled, those that wait among them.";
@@ -69,8 +71,17 @@ families! {
         "Weight still reserved for requests that have ended here and perhaps not yet at their engine.";
     SNAPSHOT_AGE: Gauge "paddler_snapshot_age_seconds" []
         "Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up.";
+    PANIC: Gauge "paddler_pool_panic" [] "1 while every upstream that could serve is out for its faults, so that none is left out.";
+    PANICS: Counter "paddler_pool_panics_total" [] "How often that has begun.";
+    EJECTIONS: Counter "paddler_ejections_total" ["cause"] "Upstreams that were left out for their faults.";
+    SPARED: Counter "paddler_ejections_spared_total" []
+        "Upstreams that were not, since the largest share of the pool was out already.";
     ABLE: Gauge "paddler_upstream_able" ["upstream"] "1 unless it is known to be unable to serve.";
     DRAINING: Gauge "paddler_upstream_draining" ["upstream"] "1 while it gets nothing new.";
+    EJECTED: Gauge "paddler_upstream_ejected" ["upstream"] "1 while it is left out for its faults.";
+    PROBING: Gauge "paddler_upstream_probing" ["upstream"] "1 while it gets one request at a time, to see whether it answers.";
+    WARMING: Gauge "paddler_upstream_warming" ["upstream"] "1 while its limit grows, after it has come or come back.";
+    PAUSED: Gauge "paddler_upstream_paused" ["upstream"] "1 while it gets nothing new, as it has asked by Retry-After.";
     OPEN: Gauge "paddler_upstream_open_weight" ["upstream"] "Weight of our own requests there, with what settles.";
     LIMIT: Gauge "paddler_upstream_limit_weight" ["upstream"] "The most weight that may be open there.";
     RUNNING: Gauge "paddler_upstream_running_requests" ["upstream"] "Requests it reports as running.";

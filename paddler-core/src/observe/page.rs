@@ -7,6 +7,7 @@ use super::histogram::Histogram;
 use super::metrics::Metrics;
 use super::names::{self, Family};
 use crate::Moment;
+use crate::health::{Cause, HealthState, UpstreamHealth};
 use crate::queue::{ClassWaits, Priority};
 use crate::status::{Degraded, Entry, Snapshot};
 use crate::upstream::UpstreamIndex;
@@ -72,6 +73,7 @@ impl Page<'_> {
         }
         page.counts(&names::REFUSALS, metrics.refusals())?;
         page.counts(&names::RETRIES, metrics.retries())?;
+        page.counts(&names::RETRIES_DENIED, metrics.retries_denied())?;
         page.counts(&names::TRUNCATIONS, metrics.truncations())?;
         page.one(&names::CANCELLATIONS, metrics.cancellations() as f64)?;
         page.one(&names::IN_FLIGHT, metrics.in_flight() as f64)?;
@@ -104,12 +106,14 @@ impl Page<'_> {
         page.one(&names::SETTLING, ledger.settling_weight() as f64)?;
         let age = self.now.since(self.snapshot.published());
         page.one(&names::SNAPSHOT_AGE, age.as_secs_f64())?;
+        self.pool(page)?;
         self.each(page, &names::ABLE, |slot, _| {
             Some(truth(self.snapshot.is_able(slot)))
         })?;
         self.each(page, &names::DRAINING, |slot, _| {
             Some(truth(ledger.is_barred(slot)))
         })?;
+        self.health(page)?;
         self.each(page, &names::OPEN, |slot, _| {
             Some(f64::from(ledger.reserved(slot).weight()))
         })?;
@@ -140,6 +144,37 @@ impl Page<'_> {
         page.counts(&names::CONFIG_RELOADS, self.metrics.config_reloads())?;
         page.one(&names::CONFIG_AGE, self.now.since(at).as_secs_f64())?;
         page.one(&names::CONFIG_STALE, truth(stale))
+    }
+
+    fn pool(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let pool = self.snapshot.pool_health();
+        page.one(&names::PANIC, truth(pool.panicking))?;
+        page.one(&names::PANICS, pool.panics as f64)?;
+        let causes = Cause::ALL.iter().zip(pool.ejections);
+        page.counts(
+            &names::EJECTIONS,
+            causes.map(|(cause, count)| (cause.as_str(), count)).collect(),
+        )?;
+        page.one(&names::SPARED, pool.spared as f64)
+    }
+
+    fn health(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let mut each = |family: &Family, holds: fn(&UpstreamHealth, Moment) -> bool| {
+            self.each(page, family, |slot, _| {
+                let health = self.snapshot.health(UpstreamIndex(slot))?;
+                Some(truth(holds(&health, self.now)))
+            })
+        };
+        each(&names::EJECTED, |health, _| {
+            matches!(health.state, HealthState::Ejected { .. })
+        })?;
+        each(&names::PROBING, |health, _| health.state == HealthState::Probing)?;
+        each(&names::WARMING, |health, _| {
+            matches!(health.state, HealthState::Warming { .. })
+        })?;
+        each(&names::PAUSED, |health, now| {
+            health.paused_until.is_some_and(|until| now < until)
+        })
     }
 
     /// One series for each upstream of which there is something to say.

@@ -24,6 +24,7 @@ mod groups;
 mod limits;
 mod pace;
 mod priority;
+mod retries;
 mod tenants;
 mod tried;
 
@@ -39,6 +40,7 @@ pub use limits::{MinShares, QueueLimits};
 use pace::Pace;
 pub use priority::Priority;
 use priority::Turns;
+pub use retries::RetryBudget;
 use tenants::{Tenants, Turn};
 pub use tried::Tried;
 

@@ -203,6 +203,6 @@ impl Snapshot {
         let taken = self
             .ledger
             .try_take(upstream.0, self.columns.tenant[upstream.get()], take, now)?;
-        Some(Lease::new(self.ledger.clone(), spec.id.clone(), taken, take))
+        Some(Lease::new(self.health.clone(), spec.id.clone(), taken, take))
     }
 }

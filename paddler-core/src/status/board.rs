@@ -9,6 +9,8 @@ use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
 use super::{Degraded, Failure, FailureKind, Health, Published, Report};
 use crate::Moment;
+use crate::config::Health as Rules;
+use crate::health::{HealthBook, Known};
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
 
@@ -21,13 +23,20 @@ pub struct BoardOptions {
     pub settle: Duration,
     /// The shortest time between two publishes. Default 10 ms: at most 100 a second, whatever the sources do.
     pub publish_every: Duration,
+    /// When an upstream that fails is left out, and for how long.
+    pub health: Rules,
 }
+
+/// What an upstream that has no limit and tells no room is taken to run at once, for as long as it warms up: vLLM's own
+/// default.
+const ROOM: u32 = 256;
 
 impl Default for BoardOptions {
     fn default() -> Self {
         Self {
             settle: Duration::from_secs(10),
             publish_every: Duration::from_millis(10),
+            health: Rules::default(),
         }
     }
 }
@@ -113,6 +122,7 @@ impl Applied {
 pub struct StatusBoard {
     options: BoardOptions,
     ledger: Arc<Ledger>,
+    health: Arc<HealthBook>,
     tree: Arc<Tree>,
     entries: Vec<Option<Arc<Entry>>>,
     by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
@@ -125,6 +135,8 @@ pub struct StatusBoard {
     published: Published,
     generation: u64,
     last_publish: Moment,
+    /// The latest moment that it was told.
+    now: Moment,
     dirty: bool,
 }
 
@@ -139,7 +151,8 @@ impl StatusBoard {
         let ledger = Arc::new(Ledger::new(options.settle));
         let tree = Arc::new(tree);
         let names = NameIds::default();
-        let in_force = (ledger.clone(), tree.clone());
+        let health = Arc::new(HealthBook::new(ledger.clone(), options.health));
+        let in_force = (health.clone(), tree.clone());
         let first = Snapshot::of(
             0,
             Moment::ZERO,
@@ -151,6 +164,7 @@ impl StatusBoard {
         Self {
             options,
             ledger,
+            health,
             tree,
             entries: Vec::new(),
             by_id: Arc::default(),
@@ -161,6 +175,7 @@ impl StatusBoard {
             published: Published::new(first),
             generation: 0,
             last_publish: Moment::ZERO,
+            now: Moment::ZERO,
             dirty: false,
         }
     }
@@ -184,16 +199,40 @@ impl StatusBoard {
     /// Takes an upstream out of every pick at once, without waiting for a publish, or lets it back in. What is open on
     /// it goes on. Returns whether the upstream is known.
     pub fn set_draining(&mut self, id: &str, draining: bool) -> bool {
-        let Some(index) = self.by_id.get(id) else {
+        let Some(&index) = self.by_id.get(id) else {
             return false;
         };
         self.ledger.set_barred(index.0, draining);
+        self.judge(index, false);
         self.ledger.notify();
         true
     }
 
+    /// Has other rules for upstreams that fail hold from now on.
+    pub fn set_health(&mut self, rules: Rules) {
+        self.options.health = rules;
+        self.health.set_rules(rules, self.now);
+    }
+
+    /// Tells the health what it needs to know of an upstream. `became_ready`: by its last report, and not before.
+    fn judge(&self, index: UpstreamIndex, became_ready: bool) {
+        if let Some(entry) = &self.entries[index.get()] {
+            let known = self.known(index, entry, became_ready);
+            self.health.update(index.0, known, self.now);
+        }
+    }
+
+    fn known(&self, index: UpstreamIndex, entry: &Entry, became_ready: bool) -> Known {
+        Known {
+            usable: entry.is_able() && !self.ledger.is_barred(index.0),
+            room: entry.limit().or(entry.room()).unwrap_or(ROOM),
+            became_ready,
+        }
+    }
+
     /// Writes down one event. It is seen by picks after the next publish; limits take effect at once.
     pub fn apply(&mut self, event: StatusEvent, now: Moment) -> Applied {
+        self.now = self.now.max(now);
         let applied = match event {
             StatusEvent::Upsert(spec) => self.upsert(spec, now),
             StatusEvent::Remove(id) => self.remove(id),
@@ -222,13 +261,19 @@ impl StatusBoard {
         }
         if let Some((index, entry)) = self.entry_mut(&id) {
             entry.generation += 1;
-            if entry.spec.url != spec.url {
+            let moved = entry.spec.url != spec.url;
+            if moved {
                 // What the machine at the old address has said is not true of this one.
                 let asked_from_now_on = ledger.sample(index.0, entry.tenant, now).sequence;
                 entry.forget(asked_from_now_on);
             }
             entry.spec = Arc::new(spec);
             ledger.set_limit(index.0, entry.own_limit());
+            if moved {
+                self.begin(index, &id);
+            } else {
+                self.judge(index, false);
+            }
             return Applied::Changed(id);
         }
         let Some(place) = self.place() else {
@@ -239,7 +284,17 @@ impl StatusBoard {
         entry.tenant = self.ledger.open(place, entry.own_limit());
         self.entries[place as usize] = Some(Arc::new(entry));
         Arc::make_mut(&mut self.by_id).insert(id.clone(), UpstreamIndex(place));
+        self.begin(UpstreamIndex(place), &id);
         Applied::Joined(id)
+    }
+
+    /// Its health begins anew: nothing is known against the machine at its address.
+    fn begin(&self, index: UpstreamIndex, id: &UpstreamId) {
+        if let Some(entry) = &self.entries[index.get()] {
+            let known = self.known(index, entry, false);
+            self.health
+                .join((index.0, entry.tenant), id.clone(), known, self.now);
+        }
     }
 
     fn has_spec(&self, index: UpstreamIndex, spec: &UpstreamSpec) -> bool {
@@ -274,6 +329,7 @@ impl StatusBoard {
         };
         self.entries[index.get()] = None;
         self.ledger.close(index.0);
+        self.health.leave(index.0, self.now);
         self.leaving.push(index.0);
         Applied::Left(id)
     }
@@ -296,6 +352,9 @@ impl StatusBoard {
         entry.refused = 0;
         entry.last_failure = None;
         let health = report.health;
+        let was_ready = entry.report().and_then(|report| report.health) == Some(Health::Ready);
+        let became_ready = health == Some(Health::Ready) && !was_ready;
+        let asked_at = asked.map(|token| token.at);
         let degraded = newly_degraded(entry.report(), &report);
         let says_the_same = |old: &Report| old.models == report.models && old.adapters == report.adapters;
         let same_names = entry.report().is_some_and(says_the_same);
@@ -303,6 +362,10 @@ impl StatusBoard {
         ledger.set_limit(index.0, entry.own_limit());
         if !same_names {
             self.gathered = None;
+        }
+        self.judge(index, became_ready);
+        if let Some(asked_at) = asked_at {
+            self.health.polled(index.0, asked_at, self.now);
         }
         // Who spoke unasked may have looked before the last ends, so that proves no room.
         if let (Some(token), Some(reported)) = (asked, reported) {
@@ -312,18 +375,25 @@ impl StatusBoard {
     }
 
     fn failed(&mut self, id: UpstreamId, failure: Failure) -> Applied {
-        let Some((_, entry)) = self.entry_mut(&id) else {
+        let ledger = self.ledger.clone();
+        let Some((index, entry)) = self.entry_mut(&id) else {
             return Applied::Unknown(id);
         };
         entry.failures = entry.failures.saturating_add(1);
+        // While requests of ours are open there, somebody is: a full backlog makes what is known stale, no more. If he is
+        // gone all the same, they break off, and the next one finds it out.
+        let works = ledger.own_load(index).requests > 0;
         entry.refused = match failure.kind {
+            FailureKind::Unreachable if works => entry.refused,
             FailureKind::Unreachable => entry.refused.saturating_add(1),
             FailureKind::Timeout | FailureKind::Unreadable => 0,
         };
         entry.last_failure = Some(failure.clone());
+        let failures = entry.failures;
+        self.judge(index, false);
         Applied::Failed {
             id,
-            failures: entry.failures,
+            failures,
             failure,
         }
     }
@@ -349,6 +419,7 @@ impl StatusBoard {
 
     /// Builds a snapshot of all that was applied and puts it in force.
     pub fn publish(&mut self, now: Moment) -> Arc<Snapshot> {
+        self.now = self.now.max(now);
         self.generation += 1;
         self.last_publish = now;
         self.dirty = false;
@@ -360,7 +431,7 @@ impl StatusBoard {
         let snapshot = Arc::new(Snapshot::of(
             self.generation,
             now,
-            (self.ledger.clone(), self.tree.clone()),
+            (self.health.clone(), self.tree.clone()),
             self.entries.clone(),
             self.by_id.clone(),
             names.clone(),
@@ -371,12 +442,16 @@ impl StatusBoard {
         snapshot
     }
 
-    /// Ends what has settled for too long. Returns when to come again, if anything settles by now.
+    /// Ends what has settled for too long, and what upstreams were left out for. Returns when to come again, if anything
+    /// is to end by now.
     ///
     /// An end has no clock: the time of what has ended since runs from this call. So call it now and then, also when
     /// nothing was settling before; once a second will do.
     pub fn expire(&mut self, now: Moment) -> Option<Moment> {
-        self.ledger.expire_settling(now)
+        self.now = self.now.max(now);
+        let healed = self.health.tick(now);
+        let settled = self.ledger.expire_settling(now);
+        healed.into_iter().chain(settled).min()
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::names::active_adapters;
-use super::report::Health;
 use super::snapshot::Entry;
 use crate::schedule::stable_hash;
 use crate::upstream::{LANES, Models, set};
@@ -85,8 +84,7 @@ impl Columns {
             Some(Models::Listed(_)) => set(&mut self.told_models, place),
             None => {}
         }
-        let health = entry.report().and_then(|report| report.health);
-        if !entry.is_unreachable() && !matches!(health, Some(Health::Loading | Health::Failing)) {
+        if entry.is_able() {
             set(&mut self.able, place);
         }
         let Some(report) = entry.report() else { return };

@@ -9,6 +9,8 @@ use super::Report;
 use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
 use crate::Moment;
+use crate::config::Health as Rules;
+use crate::health::HealthBook;
 use crate::schedule::{RecordVersion, Tree};
 use crate::upstream::{Ledger, UpstreamIndex, UpstreamSpec};
 
@@ -110,7 +112,7 @@ impl Snapshot {
         Ok(Self::of(
             record.generation,
             record.published,
-            (ledger, tree),
+            (Arc::new(HealthBook::new(ledger, Rules::default())), tree),
             entries,
             Arc::new(by_id),
             names,

@@ -21,6 +21,7 @@ use super::poll::{PollOptions, Polled};
 use super::source::StatusSource;
 use super::{Applied, Published, StatusBoard, StatusEvent};
 use crate::clock::Clock;
+use crate::config::Health as Rules;
 use crate::schedule::Tree;
 use crate::upstream::{Connect, UpstreamId};
 
@@ -45,6 +46,7 @@ pub struct StatusLoop {
 enum Command {
     Apply(StatusEvent),
     SetTree(Tree),
+    SetHealth(Rules),
     SetPoll(Option<PollOptions>),
     Drain {
         id: UpstreamId,
@@ -115,6 +117,17 @@ impl StatusLoop {
     pub async fn apply(&self, event: StatusEvent) -> Result<(), LoopEnded> {
         self.commands
             .send(Command::Apply(event))
+            .await
+            .map_err(|_| LoopEnded)
+    }
+
+    /// Has other rules for upstreams that fail hold from now on.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub async fn set_health(&self, rules: Rules) -> Result<(), LoopEnded> {
+        self.commands
+            .send(Command::SetHealth(rules))
             .await
             .map_err(|_| LoopEnded)
     }
@@ -223,6 +236,7 @@ impl Keeper {
         match order {
             Command::Apply(event) => self.apply(event),
             Command::SetTree(tree) => self.board.set_tree(tree),
+            Command::SetHealth(rules) => self.board.set_health(rules),
             Command::SetPoll(poll) => self.polls.begin_anew(poll),
             Command::Drain { id, draining, done } => {
                 let known = self.board.set_draining(id.as_str(), draining);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::columns::{Columns, UNKNOWN};
 use super::event::FailureKind;
 use super::names::{ModelRow, Names};
-use super::{Failure, Report};
+use super::{Failure, Health, Report};
 use crate::Moment;
+use crate::health::{HealthBook, PoolHealth, UpstreamHealth};
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, Models, Reserve, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
 
@@ -146,6 +147,12 @@ impl Entry {
         limits.max_in_flight.or(slots).or(sequences)
     }
 
+    /// Whether it can be sent work, by its own word: it is there, and neither loads nor fails.
+    pub(crate) fn is_able(&self) -> bool {
+        let health = self.report().and_then(|report| report.health);
+        !self.is_unreachable() && !matches!(health, Some(Health::Loading | Health::Failing))
+    }
+
     /// The limit for our own weight: what others hold is not ours to give.
     pub(crate) fn own_limit(&self) -> u32 {
         self.limit()
@@ -158,6 +165,7 @@ pub struct Snapshot {
     pub(crate) generation: u64,
     pub(crate) published: Moment,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) health: Arc<HealthBook>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) entries: Vec<Option<Arc<Entry>>>,
     pub(crate) by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
@@ -171,7 +179,7 @@ impl Snapshot {
     pub(crate) fn of(
         generation: u64,
         published: Moment,
-        (ledger, tree): (Arc<Ledger>, Arc<Tree>),
+        (health, tree): (Arc<HealthBook>, Arc<Tree>),
         entries: Vec<Option<Arc<Entry>>>,
         by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
         names: Arc<Names>,
@@ -180,7 +188,8 @@ impl Snapshot {
         Self {
             generation,
             published,
-            ledger,
+            ledger: health.ledger().clone(),
+            health,
             tree,
             columns: Columns::new(&entries),
             names,
@@ -208,6 +217,27 @@ impl Snapshot {
     /// Our own count of what is open.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    pub(crate) fn health_book(&self) -> &Arc<HealthBook> {
+        &self.health
+    }
+
+    /// What is known of the health of the upstream at a place, by the requests that it was sent. As of now, not of the
+    /// publish. It takes a lock, and is for people and metrics.
+    pub fn health(&self, upstream: UpstreamIndex) -> Option<UpstreamHealth> {
+        self.entry(upstream)?;
+        self.health.health(upstream.0)
+    }
+
+    /// When somebody wants work again, if everybody who could be sent some has asked to be left alone for a while.
+    pub fn all_paused_until(&self, now: Moment) -> Option<Moment> {
+        self.health.all_paused_until(now)
+    }
+
+    /// What the pool as a whole has gone through, as of now.
+    pub fn pool_health(&self) -> PoolHealth {
+        self.health.totals()
     }
 
     /// How many upstreams there are.

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Moment;
+use crate::health::{FaultReceipt, HealthBook, Verdict};
 use crate::status::Snapshot;
 use crate::upstream::adapters::NameId;
-use crate::upstream::ledger::{Ledger, Take, Taken};
+use crate::upstream::ledger::{Take, Taken};
 use crate::upstream::{UpstreamId, UpstreamIndex};
 
 /// How far a request has come.
@@ -27,28 +29,32 @@ pub enum Stage {
 /// the request counts as cancelled and its weight *settles*: it stays reserved until a report sampled later shows the
 /// room, or the settle time passes.
 ///
-/// It works without forwarding: whoever sends the request tells the lease how far it has come.
+/// It works without forwarding: whoever sends the request tells the lease how far it has come, and with
+/// [`report`](Self::report) how it went, so that an upstream which fails is left out.
 #[must_use = "a dropped lease is given back"]
 pub struct Lease {
-    ledger: Arc<Ledger>,
+    health: Arc<HealthBook>,
     id: UpstreamId,
     // `None` once it has been given back.
     taken: Option<Taken>,
     adapter: Option<NameId>,
     weight: u32,
     stage: Stage,
+    /// Its answer has begun, and is a good one as far as it was told.
+    answered: bool,
 }
 
 impl Lease {
-    pub(crate) fn new(ledger: Arc<Ledger>, id: UpstreamId, taken: Taken, take: Take) -> Self {
+    pub(crate) fn new(health: Arc<HealthBook>, id: UpstreamId, taken: Taken, take: Take) -> Self {
         let Take { weight, adapter, .. } = take;
         Self {
-            ledger,
+            health,
             id,
             taken: Some(taken),
             adapter,
             weight,
             stage: Stage::Reserved,
+            answered: false,
         }
     }
 
@@ -77,14 +83,29 @@ impl Lease {
     pub fn first_byte(&mut self) {
         self.stage = Stage::FirstByte;
         if let Some(taken) = &mut self.taken {
-            self.ledger.prefilled(taken);
+            self.health.ledger().prefilled(taken);
         }
+    }
+
+    /// How it went: to be told once the head of the answer is here, or the request has failed; and again if the answer
+    /// breaks off later. What it means for the upstream is seen by the next pick, without a publish.
+    ///
+    /// A fault comes with a receipt, for when it turns out to be the request's own.
+    pub fn report(&mut self, verdict: Verdict, now: Moment) -> Option<FaultReceipt> {
+        let taken = self.taken.as_mut()?;
+        let probe = taken.take_probe();
+        self.answered = verdict == Verdict::Answered;
+        self.health
+            .report((taken.place, taken.tenant), verdict, probe, now)
     }
 
     /// The answer has come to its end, or the upstream has refused the work: the engine is free.
     pub fn complete(mut self) {
         if let Some(taken) = self.taken.take() {
-            self.ledger.give_back(taken);
+            if self.answered {
+                self.health.completed((taken.place, taken.tenant));
+            }
+            self.health.ledger().give_back(taken);
         }
     }
 
@@ -96,7 +117,7 @@ impl Lease {
     /// lease then stays where it was.
     pub fn move_to(&mut self, snapshot: &Snapshot, upstream: UpstreamIndex) -> Result<(), UpstreamIndex> {
         let entry = snapshot.entry(upstream).ok_or(upstream)?;
-        if !Arc::ptr_eq(&self.ledger, snapshot.ledger()) {
+        if !Arc::ptr_eq(&self.health, snapshot.health_book()) {
             return Err(upstream);
         }
         let Some(taken) = &self.taken else { return Ok(()) };
@@ -109,12 +130,12 @@ impl Lease {
             adapter: self.adapter,
         };
         // Counted twice for a moment, and never not at all.
-        let moved = self
-            .ledger
+        let ledger = self.health.ledger();
+        let moved = ledger
             .take_over(upstream.0, entry.tenant, take, taken)
             .ok_or(upstream)?;
         if let Some(left) = self.taken.replace(moved) {
-            self.ledger.give_back(left);
+            ledger.give_back(left);
         }
         self.id = entry.spec.id.clone();
         Ok(())
@@ -124,10 +145,11 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(taken) = self.taken.take() {
+            let ledger = self.health.ledger();
             if self.stage == Stage::Reserved {
-                self.ledger.give_back(taken);
+                ledger.give_back(taken);
             } else {
-                self.ledger.settle_later(taken);
+                ledger.settle_later(taken);
             }
         }
     }

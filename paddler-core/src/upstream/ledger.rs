@@ -11,11 +11,12 @@
 //! asked for (its adapters, its young weight) has cache lines of its own.
 //!
 //! # Orderings
-//! Counters are independent of each other, and relaxed. Two facts span several of them:
+//! Counters are independent of each other, and relaxed. Three facts span several of them:
 //! - *Quiet.* A request is counted before the word is changed, and uncounted after all else was given back. Each change
 //!   of the word publishes what came before it. So after [`Ledger::close`] has changed the word, the counts of all who
 //!   reserved before are seen, and whoever comes later finds another tenant; and whoever sees the count at zero sees
 //!   all else given back.
+//! - *Probed.* Who is let in as a probe closes the gate by the same step in which he finds it open, so there is one.
 //! - *Sampled.* The weight is read before the young weight in it, so that requests which begin in between count as not
 //!   seen by the engine. Only one that is between its two counts at that very instant counts as seen.
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use crate::Moment;
 use crate::upstream::adapters::{AdapterCells, Cell, NameId};
+use crate::upstream::gates::{Entry, Gate, Gates, is_set, put};
 use crate::upstream::reserve::{Reserve, ReserveWord};
 use crate::upstream::settling::Settlings;
 use crate::upstream::sync::atomic::{
@@ -50,7 +52,9 @@ struct Chunk {
     adapter_leases: [AtomicU32; LANES],
     adapters: [AdapterCells; LANES],
     young: [YoungWeight; LANES],
+    /// Taken out by the operator.
     barred: AtomicU64,
+    gates: Gates,
 }
 
 impl Chunk {
@@ -63,6 +67,7 @@ impl Chunk {
             adapters: std::array::from_fn(|_| AdapterCells::default()),
             young: std::array::from_fn(|_| YoungWeight::default()),
             barred: AtomicU64::new(0),
+            gates: Gates::default(),
         }
     }
 }
@@ -125,10 +130,20 @@ pub(crate) struct Take {
 #[must_use]
 pub(crate) struct Taken {
     pub(crate) place: u32,
+    pub(crate) tenant: u16,
     pub(crate) weight: u32,
     pub(crate) tokens: u32,
     cell: Option<Cell>,
     born: Span,
+    /// It is the one that was let in, and has not said how it went.
+    probe: bool,
+}
+
+impl Taken {
+    /// It says how it went, once: whether it is the one that was let in.
+    pub(crate) fn take_probe(&mut self) -> bool {
+        std::mem::take(&mut self.probe)
+    }
 }
 
 impl Ledger {
@@ -186,7 +201,10 @@ impl Ledger {
     /// Gives the place to a new upstream: nothing may be open on it. Returns the number of the tenancy.
     pub(crate) fn open(&self, place: u32, limit: u32) -> u16 {
         self.set_barred(place, false);
-        self.word(place).open(limit)
+        let (chunk, lane) = self.chunk(place);
+        let word = &chunk.reserve[lane];
+        chunk.gates.begin(lane, limit, word);
+        word.open(limit)
     }
 
     /// Ends the tenancy: who holds an older snapshot can reserve nothing here any more; leases end as usual.
@@ -202,30 +220,53 @@ impl Ledger {
 
     /// Changes the limit. A smaller one than what is open takes nothing away: it only lets nobody in until it fits.
     pub(crate) fn set_limit(&self, place: u32, limit: u32) {
-        if self.word(place).set_limit(limit) {
+        let (chunk, lane) = self.chunk(place);
+        if chunk.gates.set_limit(lane, limit, &chunk.reserve[lane]) {
             self.notify();
         }
+    }
+
+    /// Lets requests in or not, at once; `watched`: whether a good answer is news. Returns whether more are let in than
+    /// before.
+    pub(crate) fn set_gate(&self, place: u32, gate: Gate, watched: bool) -> bool {
+        let (chunk, lane) = self.chunk(place);
+        chunk.gates.set(lane, gate, watched, &chunk.reserve[lane])
+    }
+
+    /// A good answer. Returns whether that is news.
+    pub(crate) fn answered(&self, place: u32) -> bool {
+        let (chunk, lane) = self.chunk(place);
+        chunk.gates.answered(lane)
+    }
+
+    /// Whether good answers are news.
+    pub(crate) fn is_watched(&self, place: u32) -> bool {
+        let (chunk, lane) = self.chunk(place);
+        chunk.gates.is_watched(lane)
+    }
+
+    /// Good answers since this was last asked.
+    pub(crate) fn take_answered(&self, place: u32) -> u32 {
+        let (chunk, lane) = self.chunk(place);
+        chunk.gates.take_answered(lane)
     }
 
     /// Takes out of all candidate sets at once, without a publish; or lets back in.
     pub(crate) fn set_barred(&self, place: u32, barred: bool) {
         let (chunk, lane) = self.chunk(place);
-        if barred {
-            chunk.barred.fetch_or(1 << lane, Relaxed);
-        } else {
-            chunk.barred.fetch_and(!(1 << lane), Relaxed);
-        }
+        put(&chunk.barred, lane, barred);
     }
 
+    /// Whether the operator has taken it out.
     pub(crate) fn is_barred(&self, place: u32) -> bool {
         let (chunk, lane) = self.chunk(place);
-        chunk.barred.load(Relaxed) >> lane & 1 == 1
+        is_set(&chunk.barred, lane)
     }
 
-    /// The barred upstreams of one word of the candidate set.
+    /// The upstreams of one word of the candidate set that get nothing now, whether barred or out for their health.
     pub(crate) fn barred(&self, word: usize) -> u64 {
         self.known_chunk(word)
-            .map_or(0, |chunk| chunk.barred.load(Relaxed))
+            .map_or(0, |chunk| chunk.barred.load(Relaxed) | chunk.gates.closed())
     }
 
     /// Reserves for tenant `tenant` of the place, unless that exceeds the limit or the tenant has left.
@@ -235,18 +276,29 @@ impl Ledger {
             // The usual refusal writes nothing.
             return None;
         }
-        self.take(place, take, Span::of(now), |word| word.take(tenant, take.weight))
+        let (chunk, lane) = self.chunk(place);
+        let entry = chunk.gates.enter(lane)?;
+        let taken = self.take((place, tenant), take, Span::of(now), |word| {
+            word.take(tenant, take.weight)
+        });
+        let probe = entry == Entry::Probe;
+        if probe && taken.is_none() {
+            chunk.gates.return_probe(lane);
+        }
+        taken.map(|taken| Taken { probe, ..taken })
     }
 
     /// Counts at the place what was taken elsewhere, whatever the limit says: somebody else has sent the request there.
     /// `None` when the tenant has left.
     pub(crate) fn take_over(&self, place: u32, tenant: u16, take: Take, from: &Taken) -> Option<Taken> {
-        self.take(place, take, from.born, |word| word.force(tenant, take.weight))
+        self.take((place, tenant), take, from.born, |word| {
+            word.force(tenant, take.weight)
+        })
     }
 
     fn take(
         &self,
-        place: u32,
+        (place, tenant): (u32, u16),
         take: Take,
         born: Span,
         reserve: impl FnOnce(&ReserveWord) -> Option<u32>,
@@ -265,10 +317,12 @@ impl Ledger {
         }
         Some(Taken {
             place,
+            tenant,
             weight,
             tokens: take.tokens,
             cell,
             born,
+            probe: false,
         })
     }
 
@@ -283,6 +337,9 @@ impl Ledger {
     fn close_account(&self, mut taken: Taken) {
         self.prefilled(&mut taken);
         let (chunk, lane) = self.chunk(taken.place);
+        if taken.take_probe() {
+            chunk.gates.return_probe(lane);
+        }
         if let Some(cell) = taken.cell {
             chunk.adapters[lane].close(cell);
             chunk.adapter_leases[lane].fetch_sub(1, Relaxed);
@@ -305,7 +362,11 @@ impl Ledger {
             return self.give_back(taken);
         }
         self.settlings.add(taken.place, taken.weight);
+        let probe = taken.probe;
         self.close_account(taken);
+        if probe {
+            self.notify();
+        }
     }
 
     /// To be taken just before a poll is sent.

@@ -7,6 +7,7 @@
 mod adapters;
 pub(crate) mod address;
 mod extensions;
+mod gates;
 #[cfg(feature = "proxy")]
 pub mod http;
 mod lease;
@@ -26,6 +27,7 @@ mod young;
 pub(crate) use adapters::{CELLS, NameId};
 pub use address::InvalidUrl;
 pub use extensions::Extensions;
+pub(crate) use gates::Gate;
 pub use lease::{Lease, Stage};
 pub(crate) use ledger::Take;
 pub use ledger::{Ledger, OwnLoad, SampleToken};

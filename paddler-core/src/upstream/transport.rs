@@ -59,6 +59,7 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct CallError {
     sent: Sent,
+    reached: bool,
     source: BoxError,
 }
 
@@ -67,8 +68,23 @@ impl CallError {
     pub fn new(sent: Sent, source: impl Into<BoxError>) -> Self {
         Self {
             sent,
+            reached: true,
             source: source.into(),
         }
+    }
+
+    /// No connection could be made: the request was not sent, and the next one had better not be sent there either.
+    pub fn unreachable(source: impl Into<BoxError>) -> Self {
+        Self {
+            sent: Sent::No,
+            reached: false,
+            source: source.into(),
+        }
+    }
+
+    /// Whether there was a connection at all.
+    pub fn reached(&self) -> bool {
+        self.reached
     }
 
     /// How far it had come.

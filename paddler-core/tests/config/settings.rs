@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, Limits, ListenerTls, Mode,
-    ModelTimeouts, Place, Poll, Queue, Registry, Shutdown, Timeouts, Traceparent, Value, WebSockets,
+    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, Health, Limits, ListenerTls, Mode,
+    ModelTimeouts, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts, Traceparent, Value, WebSockets,
 };
 use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
@@ -85,6 +85,18 @@ fn every_setting_is_read() {
             concurrency: 8,
         }
     );
+    let mut health = Health::default();
+    health.eject_after = 5;
+    health.eject_time = Duration::from_secs(30);
+    health.unreachable_time = Duration::from_millis(500);
+    health.longest_time = Duration::from_secs(600);
+    health.largest_share = 0.1;
+    health.interval = Duration::from_secs(10);
+    health.slow_start = Duration::ZERO;
+    assert_eq!(config.health, health);
+    let mut retry = Retry::default();
+    (retry.attempts, retry.share, retry.per_second) = (4, 1.0, 0);
+    assert_eq!(config.retry, retry);
     assert_eq!(config.api_key_file, Some(PathBuf::from("/run/secrets/keys")));
     assert_eq!(config.admin_paths, AdminPaths::Open);
     assert_eq!(config.websockets, WebSockets::Open);
@@ -173,6 +185,9 @@ queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {st
 limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, header_timeout: 75s, body_idle: 30s}
 timeouts: {connect: 2s, first_byte: 10m, idle: 60s, whole: off, client_idle: 60s, tunnel_idle: 5m, models: {}}
 poll: {interval: 1s, timeout: 3s, concurrency: 64}
+health:
+  {eject_after: 3, eject_time: 5s, unreachable_time: 1s, longest_time: 5m, largest_share: 0.5, interval: 1m, slow_start: 30s}
+retry: {attempts: 16, share: 0.2, per_second: 10}
 admin_paths: closed
 server_names: []
 trusted_peers: []

@@ -53,6 +53,8 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(upstreams: &[(&str, Option<u32>)]) -> Self {
         let mut options = BoardOptions::default();
+        // A limit is what the upstream says; how it grows at first is tested with health.
+        options.health.slow_start = Duration::ZERO;
         options.settle = SETTLE;
         let mut board = StatusBoard::with_options(trees::balancer(), options);
         let now = Moment::from_millis(1_000);

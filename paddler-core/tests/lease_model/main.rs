@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loom::model::Builder;
+use loom::sync::atomic::{AtomicU32, Ordering::AcqRel};
 use loom::thread;
 use paddler_core::Moment;
 
@@ -20,6 +21,7 @@ use paddler_core::Moment;
 mod upstream;
 
 use upstream::adapters::{AdapterCells, NameId};
+use upstream::gates::Gate;
 use upstream::ledger::{Ledger, SampleToken, Take, Taken};
 use upstream::reserve::ReserveWord;
 
@@ -335,5 +337,48 @@ fn a_heavy_request_and_a_falling_limit() {
         assert!(seen == 0 || seen == taken);
         word.release(taken);
         assert_eq!(word.load().weight(), 0);
+    });
+}
+
+/// Whoever finds the gate of a probe open closes it in the same step, and leaves it to the next one if he says nothing.
+#[test]
+fn one_probe_at_a_time() {
+    model(3, || {
+        let (ledger, tenant) = ledger(9);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let inside = Arc::new(AtomicU32::new(0));
+        let probe = |ledger: Arc<Ledger>, inside: Arc<AtomicU32>| {
+            move || {
+                if let Some(taken) = take(&ledger, tenant, ONE) {
+                    assert_eq!(inside.fetch_add(1, AcqRel), 0, "two at once");
+                    inside.fetch_sub(1, AcqRel);
+                    ledger.give_back(taken);
+                }
+            }
+        };
+        let other = thread::spawn(probe(ledger.clone(), inside.clone()));
+        probe(ledger.clone(), inside)();
+        other.join().unwrap();
+        assert_eq!(ledger.barred(0), 0, "the next one may come");
+        ledger.set_gate(PLACE, Gate::Open(None), false);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// A probe that says nothing opens no gate that was closed meanwhile.
+#[test]
+fn a_probe_that_ends_and_a_gate_that_closes() {
+    model(3, || {
+        let (ledger, tenant) = ledger(9);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let taken = take(&ledger, tenant, ONE).unwrap();
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.give_back(taken))
+        };
+        ledger.set_gate(PLACE, Gate::Closed, true);
+        other.join().unwrap();
+        assert_ne!(ledger.barred(0), 0);
+        assert!(take(&ledger, tenant, ONE).is_none());
     });
 }

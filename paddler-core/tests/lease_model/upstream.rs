@@ -3,6 +3,8 @@
 
 #[path = "../../src/upstream/adapters.rs"]
 pub(crate) mod adapters;
+#[path = "../../src/upstream/gates.rs"]
+pub(crate) mod gates;
 #[path = "../../src/upstream/ledger.rs"]
 pub(crate) mod ledger;
 #[path = "../../src/upstream/reserve.rs"]

@@ -127,7 +127,7 @@ async fn it_is_sent_once_more_and_not_twice() {
     let answer = post(world.addr, CHAT, &chat(1)).await;
     assert_eq!(
         (answer.status, answer.reason(), stub.seen().len()),
-        (502, "upstream_broke", 3)
+        (502, "suspect_request", 3)
     );
     world.quiet().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, Limits, ListenerTls, ModelTimeouts, Poll,
-    Queue, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets, upstream,
+    Queue, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets, health, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -19,9 +19,9 @@ use crate::config::value::{Kind, Value, quoted};
 use crate::queue::MinShares;
 use crate::schedule::{Tree, trees};
 
-const MOMENT: Duration = Duration::from_millis(10);
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MOMENT: Duration = Duration::from_millis(10);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 const KIB: u64 = 1 << 10;
 const TIB: u64 = 1 << 40;
@@ -60,6 +60,12 @@ pub(super) fn config(
     });
     section(&mut fields, "poll", faults, |fields, faults| {
         poll(fields, &mut config.poll, faults);
+    });
+    section(&mut fields, "health", faults, |fields, faults| {
+        health::health(fields, &mut config.health, faults);
+    });
+    section(&mut fields, "retry", faults, |fields, faults| {
+        health::retry(fields, &mut config.retry, faults);
     });
     if let Some(keys) = file(&mut fields, "api_key_file", faults) {
         config.api_key_file = Some(keys);
@@ -230,7 +236,7 @@ pub(super) fn step(fields: &mut Fields<'_>, name: &'static str, faults: &mut Fau
 }
 
 /// Reads a time into its place, if it is there.
-fn duration(
+pub(super) fn duration(
     fields: &mut Fields<'_>,
     name: &'static str,
     (least, most): (Duration, Duration),
@@ -243,7 +249,7 @@ fn duration(
     *into = read.unwrap_or(*into);
 }
 
-fn count(
+pub(super) fn count(
     fields: &mut Fields<'_>,
     name: &'static str,
     (least, most): (i64, i64),

@@ -151,10 +151,8 @@ impl HttpUpstream {
                 }
             }
         }
-        let unreachable = |error| {
-            let text = format!("no connection to {}: {error}", self.address);
-            CallError::new(Sent::No, text)
-        };
+        let unreachable =
+            |error| CallError::unreachable(format!("no connection to {}: {error}", self.address));
         let way = self.fresh(http1, new).await.map_err(unreachable)?;
         match self.send(way, request).await {
             Ok(response) => Ok(response),

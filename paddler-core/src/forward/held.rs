@@ -1,0 +1,255 @@
+//! For how long is the body of a request kept, and what if there is no memory for that?
+//!
+//! Until the head of the answer is here, so that it can be sent again. All bodies together have a budget. They are read to
+//! their end before a place is looked for, so each has to be held until it is sent; but only the first three quarters of
+//! the budget are for keeping. What comes beyond that is held until it has been written to its upstream, and let go of
+//! piece by piece meanwhile: it is sent once, and where it would have been sent again, the refusal says that it was not
+//! kept. So a budget that long prompts fill goes on to serve, while what fits it is still safe.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use super::body::{Body, BoxError};
+use crate::schedule::{mix, stable_hash};
+
+/// The part of a body, from its end, that tells requests apart: the last message of a chat is there.
+const FINGERPRINTED: u64 = 1 << 20;
+
+/// The bytes of bodies that are held, over all requests.
+#[derive(Debug, Default)]
+pub(super) struct Budget(AtomicU64);
+
+impl Budget {
+    pub(super) fn held(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A share of the budget. Dropped, it is given back.
+#[derive(Debug)]
+struct Share {
+    bytes: u64,
+    budget: Arc<Budget>,
+}
+
+impl Share {
+    fn give_back(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.budget.0.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.0.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// A body that is held, and its share of the budget.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: u64,
+    keeping: Keeping,
+    /// The budget was too full to keep it.
+    crowded: bool,
+}
+
+#[derive(Debug)]
+enum Keeping {
+    /// For as long as it may be sent again.
+    Kept(Vec<Bytes>, Share),
+    /// Until it is written.
+    Once(Arc<Mutex<Rest>>),
+}
+
+/// What of a body has not been written yet.
+#[derive(Debug)]
+struct Rest {
+    chunks: VecDeque<Bytes>,
+    share: Share,
+    begun: bool,
+}
+
+impl Held {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self {
+            bytes: 0,
+            keeping: Keeping::Kept(Vec::new(), Share { bytes: 0, budget }),
+            crowded: false,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more of the budget; `false` if it has no more.
+    pub(super) fn charge(&mut self, bytes: u64, limit: u64) -> bool {
+        let Keeping::Kept(_, share) = &mut self.keeping else {
+            return false;
+        };
+        let before = share.budget.0.fetch_add(bytes, Relaxed);
+        share.bytes += bytes;
+        self.bytes += bytes;
+        let after = before.saturating_add(bytes);
+        self.crowded |= after > limit / 4 * 3;
+        after <= limit
+    }
+
+    /// It is whole.
+    pub(super) fn fill(&mut self, with: Vec<Bytes>) {
+        if let Keeping::Kept(chunks, share) = &mut self.keeping {
+            *chunks = with;
+            if self.crowded {
+                let nothing = Share {
+                    bytes: 0,
+                    budget: share.budget.clone(),
+                };
+                let rest = Rest {
+                    chunks: std::mem::take(chunks).into(),
+                    share: std::mem::replace(share, nothing),
+                    begun: false,
+                };
+                self.keeping = Keeping::Once(Arc::new(Mutex::new(rest)));
+            }
+        }
+    }
+
+    /// The body, to be sent; the bytes are shared.
+    pub(super) fn body(&self) -> Body {
+        match &self.keeping {
+            Keeping::Kept(chunks, _) => Body::chunks(chunks.iter().cloned()),
+            Keeping::Once(rest) => Body::new(Once(rest.clone())),
+        }
+    }
+
+    /// The bytes that are here, shared.
+    #[cfg(feature = "decompress")]
+    pub(super) fn pieces(&self) -> Vec<Bytes> {
+        match &self.keeping {
+            Keeping::Kept(chunks, _) => chunks.clone(),
+            Keeping::Once(rest) => lock(rest).chunks.iter().cloned().collect(),
+        }
+    }
+
+    /// Whether all of it is here, to be sent or sent again.
+    pub(super) fn is_whole(&self) -> bool {
+        match &self.keeping {
+            Keeping::Kept(..) => true,
+            Keeping::Once(rest) => !lock(rest).begun,
+        }
+    }
+
+    /// A number that other bodies hardly have. Of one that was not kept, its length.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let Keeping::Kept(chunks, _) = &self.keeping else {
+            return self.bytes;
+        };
+        let mut left = FINGERPRINTED;
+        let last = chunks.iter().rev().take_while(|chunk| {
+            let some = left > 0;
+            left = left.saturating_sub(chunk.len() as u64);
+            some
+        });
+        last.fold(self.bytes, |print, chunk| mix(print ^ stable_hash(chunk)))
+    }
+}
+
+fn lock(rest: &Mutex<Rest>) -> MutexGuard<'_, Rest> {
+    rest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A body that goes as it is written.
+struct Once(Arc<Mutex<Rest>>);
+
+impl HttpBody for Once {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut rest = lock(&self.0);
+        let chunk = rest.chunks.pop_front();
+        if let Some(chunk) = &chunk {
+            rest.begun = true;
+            rest.share.give_back(chunk.len() as u64);
+        }
+        Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        lock(&self.0).chunks.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(lock(&self.0).share.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn held(budget: &Arc<Budget>, bytes: usize, limit: u64) -> Option<Held> {
+        let mut held = Held::new(budget.clone());
+        let charged = held.charge(bytes as u64, limit);
+        held.fill(vec![Bytes::from(vec![b'a'; bytes])]);
+        charged.then_some(held)
+    }
+
+    #[tokio::test]
+    async fn what_the_budget_cannot_keep_goes_as_it_is_written() {
+        let budget = Arc::new(Budget::default());
+        let kept = held(&budget, 75, 100).unwrap();
+        let once = held(&budget, 25, 100).unwrap();
+        assert!(held(&budget, 1, 100).is_none(), "there is no more");
+        assert_eq!(budget.held(), 100);
+        for held in [&kept, &once] {
+            // A body that was made and not read is as none.
+            drop(held.body());
+            assert!(held.is_whole());
+            let body = held.body();
+            assert_eq!(body.size_hint().exact(), Some(held.bytes()));
+            assert_eq!(
+                body.collect().await.unwrap().to_bytes().len() as u64,
+                held.bytes()
+            );
+        }
+        assert!(kept.is_whole() && !once.is_whole());
+        assert_eq!(budget.held(), 75);
+        assert_eq!((once.bytes(), once.fingerprint()), (25, 25));
+        drop((kept, once));
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn a_fingerprint_tells_contents_apart() {
+        let budget = Arc::new(Budget::default());
+        let print = |texts: &[&'static str]| {
+            let mut held = Held::new(budget.clone());
+            let bytes = texts.iter().map(|text| text.len() as u64).sum();
+            assert!(held.charge(bytes, 1000));
+            held.fill(
+                texts
+                    .iter()
+                    .map(|text| Bytes::from_static(text.as_bytes()))
+                    .collect(),
+            );
+            held.fingerprint()
+        };
+        assert_eq!(print(&["ab", "cd"]), print(&["ab", "cd"]));
+        assert_ne!(print(&["ab", "cd"]), print(&["ab", "ce"]));
+        assert_ne!(print(&["ab", "cd"]), print(&["bb", "cd"]));
+        assert_ne!(print(&[]), print(&["a"]));
+    }
+}

@@ -1,0 +1,216 @@
+//! Who is sent no work for now, though it is there?
+//!
+//! One machine for all upstreams: `healthy -> ejected -> probing (one request at a time) -> warming -> healthy`. It is
+//! pure, with events and time as arguments. What it learns is kept by upstream, across changes of its spec.
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | no connection can be made | out at once, for a short time at first; an answered poll lets a probe in |
+//! | [`eject_after`](crate::config::Health::eject_after) faults in a row: sent and no byte came back, broken off, late, 502, 503, 504 | out, unless too many are |
+//! | 500s | the same, but those of one request count once: it may be the request's own fault |
+//! | any other answer, 4xx among them | a row of faults ends |
+//! | 429, or 503 with `Retry-After` | busy: no new request for as long as it asks |
+//! | fewer of its answers are good than of the others' | out, where the numbers carry it: see [`rates`] |
+//! | its time is over | one request at a time: answered, it is back, slowly; failed, out for twice as long |
+//! | everybody who could serve is out | panic: nobody is left out, since somebody has to be wrong |
+//!
+//! Consecutive faults, the share that is never exceeded, growing times and the outliers of success rates are those of
+//! Envoy's outlier detection (the docs of `envoy.config.cluster.v3.OutlierDetection`); the limits of this module say where
+//! they differ, and why.
+//!
+//! A pick sees none of this machine but its outcome, as bits and limits in the ledger: it takes no lock. An answer of an
+//! upstream with which all is well costs one atomic add. The embedder who forwards requests himself tells its lease how
+//! it went ([`Lease::report`](crate::upstream::Lease::report)):
+//!
+//! ```
+//! use paddler_core::Moment;
+//! use paddler_core::health::{Fault, HealthState, Verdict};
+//! use paddler_core::request::Facts;
+//! use paddler_core::schedule::{Ask, Scratch, trees};
+//! use paddler_core::status::{StatusBoard, StatusEvent};
+//! use paddler_core::upstream::UpstreamSpec;
+//!
+//! let now = Moment::ZERO;
+//! let mut board = StatusBoard::new(trees::gateway());
+//! for id in ["a", "b"] {
+//!     board.apply(StatusEvent::Upsert(UpstreamSpec::new(id, "http://127.0.0.1:8080")?), now);
+//! }
+//! let snapshot = board.publish(now);
+//! let facts = Facts::new();
+//! let mut lease = snapshot.reserve(&Ask::new(&facts, now, 1), &mut Scratch::default(), &mut ()).unwrap();
+//! let dead = lease.upstream().clone();
+//! lease.report(Verdict::Fault(Fault::Unreachable), now);
+//! drop(lease);
+//!
+//! // At once, without a publish, nobody is sent there any more.
+//! for seed in 0..100 {
+//!     let lease = snapshot.reserve(&Ask::new(&facts, now, seed), &mut Scratch::default(), &mut ()).unwrap();
+//!     assert_ne!(*lease.upstream(), dead);
+//! }
+//! let health = snapshot.health(snapshot.index(dead.as_str()).unwrap()).unwrap();
+//! assert!(matches!(health.state, HealthState::Ejected { .. }));
+//! # Ok::<(), paddler_core::upstream::InvalidId>(())
+//! ```
+
+mod book;
+mod member;
+mod pool;
+pub mod rates;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Moment;
+pub use book::FaultReceipt;
+pub(crate) use book::{HealthBook, Known};
+
+/// How an attempt to use an upstream went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It has begun to answer, and what it says is no fault of its own: a 4xx is the request's.
+    Answered,
+    /// It is fine and has too much to do: 429. It may say for how long it wants to be left alone.
+    Busy(Option<Duration>),
+    /// It failed.
+    Fault(Fault),
+    /// It failed and says for how long it wants to be left alone: 503 with `Retry-After`.
+    FaultUntil(Fault, Duration),
+}
+
+/// What an upstream did wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No connection could be made.
+    Unreachable,
+    /// The request was sent, and the connection ended before the answer.
+    Broke,
+    /// The answer had begun, and broke off or went silent. Only a whole answer ends a row of these.
+    CutShort,
+    /// The answer did not begin in time.
+    Late,
+    /// It answered 502, 503 or 504.
+    Unavailable,
+    /// It answered 500. `request` tells requests apart: the same number for the same content. However often one request
+    /// fails, it counts once in a row.
+    Failed {
+        /// A fingerprint of what was asked.
+        request: u64,
+    },
+}
+
+/// Why an upstream was ejected.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// [`Fault::Unreachable`]
+    Unreachable,
+    /// [`Fault::Broke`]
+    Broke,
+    /// [`Fault::CutShort`]
+    CutShort,
+    /// [`Fault::Late`]
+    Late,
+    /// [`Fault::Unavailable`]
+    Unavailable,
+    /// [`Fault::Failed`]
+    Failed,
+    /// Fewer of its answers were good than of the others'.
+    SuccessRate,
+}
+
+impl Cause {
+    /// All of them, in the order of the metrics.
+    pub const ALL: [Self; 7] = [
+        Self::Unreachable,
+        Self::Broke,
+        Self::CutShort,
+        Self::Late,
+        Self::Unavailable,
+        Self::Failed,
+        Self::SuccessRate,
+    ];
+
+    /// The word used in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Broke => "broke",
+            Self::CutShort => "cut_short",
+            Self::Late => "late",
+            Self::Unavailable => "unavailable",
+            Self::Failed => "failed",
+            Self::SuccessRate => "success_rate",
+        }
+    }
+}
+
+impl From<Fault> for Cause {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Unreachable => Self::Unreachable,
+            Fault::Broke => Self::Broke,
+            Fault::CutShort => Self::CutShort,
+            Fault::Late => Self::Late,
+            Fault::Unavailable => Self::Unavailable,
+            Fault::Failed { .. } => Self::Failed,
+        }
+    }
+}
+
+/// Whether an upstream is sent work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+#[non_exhaustive]
+pub enum HealthState {
+    /// As much as its limit allows.
+    Healthy,
+    /// None, unless in panic.
+    Ejected {
+        /// Why.
+        cause: Cause,
+        /// When it is probed.
+        until: Moment,
+    },
+    /// One request at a time, until one is answered.
+    Probing,
+    /// It has come, or come back: its limit grows until then.
+    Warming {
+        /// When it takes its full part.
+        until: Moment,
+    },
+}
+
+/// What is known of the health of one upstream from the requests that it was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct UpstreamHealth {
+    /// Whether it is sent work.
+    #[serde(flatten)]
+    pub state: HealthState,
+    /// It has asked to be left alone until then.
+    pub paused_until: Option<Moment>,
+    /// Faults in a row so far.
+    pub faults: u32,
+    /// How often it was ejected since it joined.
+    pub ejections: u64,
+}
+
+/// What the whole pool has gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct PoolHealth {
+    /// Whether everybody who could serve is out, so that nobody is left out.
+    pub panicking: bool,
+    /// How often that has begun.
+    pub panics: u64,
+    /// Ejections, by [`Cause::ALL`].
+    pub ejections: [u64; Cause::ALL.len()],
+    /// Ejections that did not happen since the largest share was out already.
+    pub spared: u64,
+}
