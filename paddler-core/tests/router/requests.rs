@@ -95,6 +95,7 @@ async fn what_is_about_one_connection_ends_at_the_router() {
         [
             "accept",
             "accept",
+            "connection",
             "content-length",
             "content-type",
             "host",
@@ -103,6 +104,10 @@ async fn what_is_about_one_connection_ends_at_the_router() {
             "x-request-id",
             "x-stainless-os"
         ]
+    );
+    assert!(
+        seen.contains("\r\nconnection: te\r\n"),
+        "the upstream's own connection, for `te` alone: {seen}"
     );
     world.quiet().await;
 }
