@@ -76,7 +76,7 @@ impl Keys {
     ///     key: sk-1                     # or sha256: and 64 hex digits, which `paddler hash-key` prints
     ///     models: [llama-3]             # default: all; an alias counts as its model, an adapter as its base
     ///     requests_per_minute: 600      # default: any number, of these three
-    ///     tokens_per_minute: 100000     # of prompts, as estimated
+    ///     tokens_per_minute: 100000     # of prompts and answers together
     ///     max_in_flight: 8              # those that wait among them
     ///     priority: 0                   # below 0: may be shed
     ///     tenant: team-a                # who pays; default: the name

@@ -2,7 +2,7 @@
 //!
 //! One pipeline for every route: `admission` judges who asks for what, `intake` reads and scans the body, `waiting` finds
 //! a place for it, `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
-//! until its end. [`Router`] strings them together. [`serve`] puts it behind a listener: `accept` lets clients in,
+//! until its end, and `metered` tells whoever pays what it used. [`Router`] strings them together, in `router::passage`. [`serve`] puts it behind a listener: `accept` lets clients in,
 //! `serving` speaks with one of them.
 
 mod accept;
@@ -22,6 +22,7 @@ mod intake;
 #[cfg(feature = "keys")]
 mod keys;
 mod local;
+mod metered;
 mod options;
 mod peer;
 mod permit;

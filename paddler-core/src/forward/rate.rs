@@ -39,7 +39,6 @@ impl Rate {
         taken.map(drop).map_err(|_| Duration::from_nanos(wait))
     }
 
-    #[allow(dead_code, reason = "no answer is read for what it used yet")]
     /// It was so much that was used, and not what was taken.
     pub(super) fn correct(&self, taken: u64, used: u64, per_minute: u64, now: Moment) {
         let (now, more) = (now.as_nanos(), used >= taken);

@@ -15,15 +15,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
 use super::body::{Body, BoxError};
+use super::metered::{Bill, Metered};
 use super::refusal::Refusal;
-use super::rights::InUse;
 use super::timeouts::{Stages, WHOLE};
-use super::usage::Usage;
-use super::waiting::Places;
 use crate::clock::Clock;
 use crate::health::{Fault, Verdict};
 use crate::observe::{InFlight, Metrics};
-use crate::queue::Charge;
 use crate::request::Dialect;
 use crate::upstream::Lease;
 
@@ -48,36 +45,18 @@ pub(super) struct Relay {
     events: Option<Dialect>,
     tail: Tail,
     done: bool,
+    /// Whoever is charged by what it uses, until the end.
     metered: Option<Metered>,
     clock: Clock,
     metrics: Arc<Metrics>,
     _in_flight: InFlight,
-    /// What the client uses of its allowance, until the end.
-    _in_use: Option<InUse>,
-}
-
-/// Somebody is charged by what the answer uses; dropped, what is known by then counts.
-#[derive(Debug)]
-struct Metered {
-    usage: Usage,
-    places: Arc<Places>,
-    charge: Option<Charge>,
-}
-
-impl Drop for Metered {
-    fn drop(&mut self) {
-        if let Some((charge, used)) = self.charge.take().zip(self.usage.used()) {
-            self.places.settle(charge, used);
-        }
-    }
 }
 
 /// What a relay is told of the request it belongs to.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) lease: Lease,
-    /// What its place was charged, if it was, and where it is settled.
-    pub(super) charge: Option<(Arc<Places>, Charge)>,
+    pub(super) bill: Bill,
     /// When it was sent.
     pub(super) sent: Instant,
     pub(super) stages: Stages,
@@ -86,10 +65,8 @@ pub(super) struct Request {
     /// What its log lines belong to.
     pub(super) span: Span,
     pub(super) dialect: Dialect,
-    pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
-    pub(super) in_use: Option<InUse>,
 }
 
 /// The last bytes of an event stream, to know whether an event is open.
@@ -119,24 +96,16 @@ impl Relay {
     pub(super) fn new(body: Body, headers: &HeaderMap, request: Request) -> Self {
         let Request {
             lease,
-            charge,
+            bill,
             sent,
             stages,
             hurried,
             span,
             dialect,
-            clock,
             metrics,
             in_flight,
-            in_use,
         } = request;
-        let metered = charge
-            .zip(Usage::of(headers))
-            .map(|((places, charge), usage)| Metered {
-                usage,
-                places,
-                charge: Some(charge),
-            });
+        let clock = bill.clock;
         let content_type = headers
             .get(CONTENT_TYPE)
             .map(|value| value.as_bytes().to_ascii_lowercase());
@@ -156,11 +125,10 @@ impl Relay {
             events: (is_events && plain).then_some(dialect),
             tail: Tail::default(),
             done: false,
-            metered,
+            metered: Some(Metered::new(bill, headers)),
             clock,
             metrics,
             _in_flight: in_flight,
-            _in_use: in_use,
         };
         if relay.body.is_end_stream() {
             relay.finish();
@@ -192,13 +160,14 @@ impl Relay {
             self.tail.push(bytes);
         }
         if let Some(metered) = &mut self.metered {
-            metered.usage.saw(bytes);
+            metered.saw(bytes);
         }
     }
 
     /// The answer ends before its end: an event stream says so in an event, any other body is broken off.
     fn cut(&mut self, reason: &'static str, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.done = true;
+        self.metered = None;
         self.metrics.truncated(reason);
         let upstream = self.lease.as_ref().map(Lease::upstream);
         self.span
@@ -326,6 +295,7 @@ impl HttpBody for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        self.metered = None;
         if !self.done {
             self.metrics.cancelled();
         }
@@ -381,7 +351,11 @@ mod tests {
         let (second, metrics) = (Duration::from_secs(1), Arc::new(Metrics::default()));
         let request = Request {
             lease: lease(),
-            charge: None,
+            bill: Bill {
+                place: None,
+                client: None,
+                clock: Clock::new(),
+            },
             sent: Instant::now(),
             stages: Stages {
                 first_byte: second * 1_000,
@@ -391,9 +365,7 @@ mod tests {
             hurried: false,
             span: Span::none(),
             dialect: Dialect::Openai,
-            clock: Clock::new(),
             in_flight: metrics.arrived(),
-            in_use: None,
             metrics,
         };
         let mut relay = Relay::new(Body::new(Channel(receiver)), &HeaderMap::new(), request);

@@ -49,8 +49,10 @@ pub struct Client {
     pub models: Option<BTreeSet<Arc<str>>>,
     /// How many requests he may send in a minute; a minute's worth at once. Default `None`: any number.
     pub requests_per_minute: Option<u32>,
-    /// How many tokens of prompts he may send in a minute, as they are estimated when a request comes: see
-    /// [`RequestFacts::from_scan`]. What answers use is not counted. Default `None`: any number.
+    /// How many tokens he may use in a minute, those of prompts and of answers together; a minute's worth at once. When a
+    /// request comes, its prompt is counted as it is estimated (see [`RequestFacts::from_scan`]); when its answer has ended,
+    /// what that says it used. So answers may take him beyond, and he waits the longer. An answer that does not say, and is
+    /// no stream whose events could be counted, counts for nothing. Default `None`: any number.
     pub tokens_per_minute: Option<u64>,
     /// How many requests may be under way, those that wait among them. Default `None`: any number.
     pub max_in_flight: Option<u32>,
@@ -192,11 +194,16 @@ pub(super) struct InUse {
     charged: Option<(u64, u64)>,
 }
 
-#[allow(dead_code, reason = "no answer is read for what it used yet")]
 impl InUse {
-    /// The answer has told what was used.
-    pub(super) fn used(&mut self, tokens: u64, now: Moment) {
+    /// Whether what the answer uses counts.
+    pub(super) fn counts_tokens(&self) -> bool {
+        self.charged.is_some()
+    }
+
+    /// The answer has told what was used; of a prompt that it does not count, the estimate stays.
+    pub(super) fn used(&mut self, prompt: Option<u64>, output: u64, now: Moment) {
         if let Some((charged, limit)) = self.charged.take() {
+            let tokens = prompt.unwrap_or(charged).saturating_add(output);
             self.used.tokens.correct(charged, tokens, limit, now);
         }
     }
@@ -301,8 +308,8 @@ mod tests {
             (exceeded.reason, exceeded.wait),
             ("key_tokens", Some(Duration::from_millis(600)))
         );
-        one.used(50, at(0));
-        one.used(0, at(0));
+        one.used(Some(20), 30, at(0));
+        one.used(None, 1_000, at(0));
         client.charge(&mut one, 50, at(0)).unwrap();
         drop(one);
         let exceeded = client.begin(at(0)).unwrap_err();

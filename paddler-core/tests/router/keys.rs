@@ -160,6 +160,23 @@ async fn each_limit_of_a_key_is_its_own_and_says_when_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_answers_count() {
+    let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 100}]";
+    let engine = engine(quick()).await;
+    for body in [chat(400), stream(400)] {
+        let setup = Setup::new().with(|setup| with_keys(&mut setup.options, keys));
+        let world = setup.start([of("a", &engine)]).await;
+        for _ in 0..3 {
+            assert_eq!(post_as(&world, "sk-a", &chat(1)).await.status, 200);
+            world.quiet().await;
+        }
+        assert_eq!(post_as(&world, "sk-a", &body).await.status, 200);
+        world.quiet().await;
+        assert_eq!(post_as(&world, "sk-a", &chat(1)).await.reason(), "key_tokens");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_under_way_are_counted_to_their_end_however_they_end() {
     let keys = "keys: [{name: a, key: sk-a, max_in_flight: 2}]";
     let engine = engine(slow().slots(1)).await;

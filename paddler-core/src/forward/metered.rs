@@ -1,0 +1,72 @@
+//! Who pays for what an answer uses?
+//!
+//! Two count tokens: the queue, which charged the tenant for his place, and the client's key, which has so many a minute.
+//! Both have charged an estimate. When the answer has ended or was cut, both are told what it used, as far as it says so;
+//! where it does not, the estimates stand.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::rights::InUse;
+use super::usage::Usage;
+use super::waiting::Places;
+use crate::clock::Clock;
+use crate::queue::{Charge, Used};
+
+/// What a request was charged, and whom to tell what it used. Dropped, the client has one request less under way.
+#[derive(Debug)]
+pub(super) struct Bill {
+    /// What its place was charged, if it was, and where that is settled.
+    pub(super) place: Option<(Arc<Places>, Charge)>,
+    /// What the client uses of his allowance.
+    pub(super) client: Option<InUse>,
+    pub(super) clock: Clock,
+}
+
+impl Bill {
+    /// Whether anybody wants to know.
+    fn counts(&self) -> bool {
+        self.place.is_some() || self.client.as_ref().is_some_and(InUse::counts_tokens)
+    }
+
+    fn settle(&mut self, used: Used) {
+        if let (Some(client), Used::Tokens { prompt, output }) = (&mut self.client, used) {
+            client.used(prompt, output, self.clock.now());
+        }
+        if let Some((places, charge)) = self.place.take() {
+            places.settle(charge, used);
+        }
+    }
+}
+
+/// Watches an answer for whoever pays. Dropped, what is known by then counts.
+#[derive(Debug)]
+pub(super) struct Metered {
+    bill: Bill,
+    /// `None`: nobody wants to know, or it cannot be read.
+    usage: Option<Usage>,
+}
+
+impl Metered {
+    /// For an answer with these headers.
+    pub(super) fn new(bill: Bill, headers: &HeaderMap) -> Self {
+        let usage = bill.counts().then(|| Usage::of(headers)).flatten();
+        Self { bill, usage }
+    }
+
+    /// These bytes of it pass.
+    pub(super) fn saw(&mut self, bytes: &[u8]) {
+        if let Some(usage) = &mut self.usage {
+            usage.saw(bytes);
+        }
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if let Some(used) = self.usage.as_ref().and_then(Usage::used) {
+            self.bill.settle(used);
+        }
+    }
+}

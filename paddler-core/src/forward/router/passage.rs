@@ -1,0 +1,371 @@
+//! How does one request go from end to end?
+//!
+//! Its head is judged before its body is read; body and head together say what is asked for; that and who asks say whether
+//! he may. Then it is made into what upstreams get, and sent until one of them answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Response, StatusCode, Uri};
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::{Inner, Router};
+use crate::forward::accept::OverTls;
+use crate::forward::admission::{admit, check_body};
+use crate::forward::asked::{Standing, Times};
+use crate::forward::attempt::{Answered, Outgoing};
+use crate::forward::body::Body;
+use crate::forward::forwarded::Hop;
+use crate::forward::headers::{announces_body, for_upstream, strip_hop_by_hop, takes_trailers};
+use crate::forward::intake::{self, Intake};
+use crate::forward::local;
+use crate::forward::metered::Bill;
+use crate::forward::options::RouterOptions;
+use crate::forward::peer::Origin;
+use crate::forward::permit;
+use crate::forward::refusal::Refusal;
+use crate::forward::relay::{self, Relay};
+use crate::forward::rights::{Client, InUse};
+use crate::forward::sending::{Means, Outcome, Sending};
+use crate::forward::timeouts::Allowed;
+use crate::forward::trace::{self, REQUEST_ID};
+use crate::forward::upgrade;
+use crate::observe::{InFlight, Metrics};
+use crate::queue::Charge;
+use crate::request::path::{PathError, normalise};
+use crate::request::{RequestClass, RequestFacts, Route};
+
+/// A request from its arrival to its answer. Dropped before that, its client has left.
+pub(super) struct Arrival {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) began: Instant,
+    pub(super) id: HeaderValue,
+    pub(super) span: Span,
+}
+
+impl Arrival {
+    /// That it is under way is for its answer to say from now on.
+    fn hand_over(&mut self) -> InFlight {
+        self.in_flight.take().unwrap_or_else(|| self.metrics.arrived())
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if self.in_flight.is_some() {
+            self.metrics.cancelled();
+        }
+    }
+}
+
+/// The head of a request that goes to an upstream, judged, and without what is about the client's connection.
+struct Head {
+    parts: Parts,
+    uri: Uri,
+    origin: Origin,
+    times: Times,
+    standing: Standing,
+    websocket: Option<upgrade::Asked>,
+    /// What the client uses of his allowance.
+    in_use: Option<InUse>,
+    announces_body: bool,
+    takes_trailers: bool,
+}
+
+/// What a request is taken through.
+struct Passage<'a> {
+    inner: &'a Inner,
+    options: &'a RouterOptions,
+    path: &'a str,
+    route: &'a Route,
+    /// Who asks, if that is known.
+    client: Option<&'a Client>,
+}
+
+impl Router {
+    /// Takes a request through.
+    pub(super) async fn route(
+        &self,
+        parts: Parts,
+        (path, route): (&str, &Route),
+        body: Body,
+        arrival: &mut Arrival,
+    ) -> Result<Response<Body>, Refusal> {
+        let inner = &*self.0;
+        let options = inner.options.load_full();
+        let client = admit(&parts, path, route, &options)?;
+        if route.class == RequestClass::Local {
+            return local::answer(
+                path,
+                &inner.published.load(),
+                inner.is_stopping(),
+                client.as_deref(),
+            );
+        }
+        let passage = Passage {
+            inner,
+            options: &options,
+            path,
+            route,
+            client: client.as_deref(),
+        };
+        let mut head = passage.head(parts)?;
+        let intake = intake::read(
+            &head.parts.headers,
+            route.body,
+            body,
+            &options,
+            inner.budget.clone(),
+        );
+        let intake = intake.await?;
+        let (facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
+        passage.permit(&mut head, &facts)?;
+        let (websocket, in_use) = (head.websocket.take(), head.in_use.take());
+        let outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
+        let sending = Sending::new(passage.means(), &facts, &outgoing);
+        match sending.run().await? {
+            // What its tokens come to is not seen.
+            Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Ok(passage.tunnel(answered, websocket, in_use, arrival))
+            }
+            Outcome::Live(answered, charge) => Ok(passage.relay(answered, charge, in_use, arrival)),
+            Outcome::Kept(response) => Ok(response),
+        }
+    }
+}
+
+impl<'a> Passage<'a> {
+    /// Judges what can be judged before the body is read, and takes out what is for us.
+    fn head(&self, mut parts: Parts) -> Result<Head, Refusal> {
+        let (inner, options) = (self.inner, self.options);
+        inner.via.check(&parts.headers)?;
+        let websocket = upgrade::Asked::by(&parts, options.websockets)?;
+        let in_use = self
+            .client
+            .map(|client| permit::begin(client, options, inner.clock.now()))
+            .transpose()?;
+        let uri = upstream_uri(self.path, &parts.uri)?;
+        let announces_body = announces_body(&parts.headers);
+        let takes_trailers = takes_trailers(&parts.headers);
+        strip_hop_by_hop(&mut parts.headers, &[]);
+        let origin = Origin::of(&parts.extensions, &options.trusted_peers);
+        Ok(Head {
+            uri,
+            times: Times::read(&parts.headers)?,
+            standing: Standing::take(&mut parts.headers, origin.trusted)?,
+            parts,
+            origin,
+            websocket,
+            in_use,
+            announces_body,
+            takes_trailers,
+        })
+    }
+
+    /// What is asked for, by whom, and how long it may take.
+    fn facts(
+        &self,
+        head: &Head,
+        intake: &Intake,
+        began: Instant,
+    ) -> Result<(RequestFacts, Allowed), Refusal> {
+        let Self { inner, options, .. } = *self;
+        let (now, seed) = (inner.clock.now(), inner.places.next_seed());
+        let mut facts = match &intake.scanned {
+            None => RequestFacts::from_route(self.route, intake.held.bytes(), now, seed),
+            Some(scanned) => RequestFacts::from_scan(self.route, scanned, now, seed)
+                .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string()))?,
+        };
+        let allowed = Allowed::new(&options.timeouts, facts.model.as_deref(), head.times, began);
+        // How long anybody waits is for the queue to say. A client may want less, and what is left of the whole counts.
+        let left = allowed
+            .ends
+            .map(|ends| ends.saturating_duration_since(Instant::now()));
+        let wait = [head.times.max_wait, left].into_iter().flatten().min();
+        facts.deadline = wait.map(|wait| now.saturating_add(wait));
+        if let Some(client) = self.client {
+            client.annotate(&mut facts);
+        }
+        // Whoever is trusted to say so knows better.
+        facts.priority = head.standing.priority.unwrap_or(facts.priority);
+        if let Some(tenant) = head.standing.tenant.clone() {
+            // The weight of a gateway's own key is not that of each tenant behind it.
+            (facts.tenant, facts.tenant_weight) = (Some(tenant), 1);
+        }
+        if let Some(host) = &options.annotate {
+            host.annotate(&head.parts.headers, &mut facts);
+        }
+        if head.websocket.is_some() {
+            // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
+            facts.weight = facts.weight.max(1);
+            facts.model = facts.model.or_else(|| upgrade::model(head.uri.query()));
+            facts.replayable = false;
+        }
+        Ok((facts, allowed))
+    }
+
+    /// Whether this client may ask for that, and now.
+    fn permit(&self, head: &mut Head, facts: &RequestFacts) -> Result<(), Refusal> {
+        let (Some(client), Some(in_use)) = (self.client, &mut head.in_use) else {
+            return Ok(());
+        };
+        let Inner { published, clock, .. } = self.inner;
+        let known = (self.options, &**published.load(), clock.now());
+        permit::permit(client, in_use, (self.path, head.uri.query()), facts, known)
+    }
+
+    /// The request as upstreams get it.
+    fn outgoing(
+        &self,
+        head: Head,
+        intake: Intake,
+        allowed: Allowed,
+        (id, websocket): (&HeaderValue, bool),
+    ) -> Result<Outgoing, Refusal> {
+        let mut parts = head.parts;
+        let bytes = intake.held.bytes();
+        if bytes > 0 {
+            check_body(&parts.method)?;
+        }
+        self.say_whence(&mut parts, head.origin, id);
+        let body = (head.announces_body || bytes > 0).then_some(bytes);
+        let own_keys = self.options.keys.is_some();
+        // A connection that becomes a WebSocket has no answer with trailers.
+        let trailers = head.takes_trailers && !websocket;
+        for_upstream(&mut parts.headers, body, own_keys, trailers);
+        Ok(Outgoing {
+            method: parts.method,
+            uri: head.uri,
+            headers: parts.headers,
+            held: intake.held,
+            allowed,
+            websocket,
+        })
+    }
+
+    /// Tells the upstream which request it is, and where it comes from.
+    fn say_whence(&self, parts: &mut Parts, from: Origin, id: &HeaderValue) {
+        let Inner { via, places, .. } = self.inner;
+        let forwarding = &self.options.forwarding;
+        let over_tls = parts.extensions.get::<OverTls>().is_some();
+        let Parts { headers, uri, .. } = parts;
+        let asked_by = headers.get(HOST).cloned();
+        let hop = Hop {
+            from,
+            host: uri
+                .authority()
+                .map(Authority::as_str)
+                .or(asked_by.as_ref().and_then(|host| host.to_str().ok())),
+            scheme: if over_tls { "https" } else { "http" },
+        };
+        hop.say(headers, forwarding.forwarded);
+        via.say(headers, parts.version);
+        headers.insert(REQUEST_ID, id.clone());
+        trace::settle_trace(headers, forwarding.traceparent, || places.next_seed());
+    }
+
+    fn means(&self) -> Means<'a> {
+        let Inner {
+            published,
+            clock,
+            places,
+            retries,
+            metrics,
+            ..
+        } = self.inner;
+        Means {
+            places,
+            retries,
+            published,
+            clock: *clock,
+            options: self.options,
+            metrics,
+            client: self.client,
+        }
+    }
+
+    fn tunnel(
+        &self,
+        answered: Answered,
+        asked: Option<upgrade::Asked>,
+        in_use: Option<InUse>,
+        arrival: &mut Arrival,
+    ) -> Response<Body> {
+        let Answered { response, lease, .. } = answered;
+        let idle: Duration = self.options.timeouts.tunnel_idle;
+        let tunnel = upgrade::Tunnel {
+            lease,
+            idle,
+            metrics: self.inner.metrics.clone(),
+            in_flight: arrival.hand_over(),
+            _in_use: in_use,
+        };
+        match asked {
+            Some(asked) => asked.tunnel(response, tunnel),
+            None => response,
+        }
+    }
+
+    fn relay(
+        &self,
+        answered: Answered,
+        charge: Option<Charge>,
+        in_use: Option<InUse>,
+        arrival: &mut Arrival,
+    ) -> Response<Body> {
+        let Answered {
+            response,
+            lease,
+            sent,
+            stages,
+            hurried,
+        } = answered;
+        let (head, body) = response.into_parts();
+        let request = relay::Request {
+            lease,
+            bill: Bill {
+                place: charge.map(|charge| (self.inner.places.clone(), charge)),
+                client: in_use,
+                clock: self.inner.clock,
+            },
+            sent,
+            stages,
+            hurried,
+            span: arrival.span.clone(),
+            dialect: self.route.dialect,
+            metrics: self.inner.metrics.clone(),
+            in_flight: arrival.hand_over(),
+        };
+        let relay = Relay::new(body, &head.headers, request);
+        Response::from_parts(head, Body::new(relay))
+    }
+}
+
+/// The path that is judged.
+pub(super) fn path(uri: &Uri) -> Result<String, PathError> {
+    let path = if uri.path().is_empty() { "/" } else { uri.path() };
+    // The asterisk of OPTIONS is about the server, not a path.
+    if path == "*" {
+        Ok("/".to_owned())
+    } else {
+        normalise(path).map(std::borrow::Cow::into_owned)
+    }
+}
+
+/// The path in the form in which it was judged, and the query as it came.
+fn upstream_uri(path: &str, uri: &Uri) -> Result<Uri, Refusal> {
+    match uri.path_and_query() {
+        Some(as_it_came) if as_it_came.path() == path => return Ok(as_it_came.clone().into()),
+        _ => {}
+    }
+    let text = uri
+        .query()
+        .map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let parsed = text.parse::<PathAndQuery>().map(Uri::from);
+    parsed.map_err(|error| Refusal::bad_request("bad_path", format!("the path cannot be sent on: {error}")))
+}
