@@ -2,8 +2,8 @@
 //!
 //! One pipeline for every route: `admission` judges who asks for what, `intake` reads and scans the body, `waiting` finds
 //! a place for it, `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
-//! until its end, and `metered` tells whoever pays what it used. [`Router`] strings them together, in `router::passage`. [`serve`] puts it behind a listener: `accept` lets clients in,
-//! `serving` speaks with one of them.
+//! until its end, and `metered` tells whoever pays what it used. `router::passage` strings them together, in [`Router`].
+//! [`serve`] puts it behind a listener: `accept` lets clients in, `serving` speaks with one of them.
 
 mod accept;
 mod admission;
