@@ -84,8 +84,8 @@ impl Work {
         let born = core.crashes();
         tokio::select! {
             biased;
-            () = core.stopped() => {}
             // Its stream must end with its connection, and not as if it were whole.
+            () = core.stopped() => events.closed().await,
             () = core.crashed(born) => events.closed().await,
             () = events.closed(), if !manner.deaf => {
                 if manner.fragile {

@@ -150,6 +150,24 @@ async fn dropping_an_engine_stops_it() {
     assert_eq!(client.rest().await.0, End::Eof);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_stream_of_an_engine_that_stops_looks_whole() {
+    let mut body = chat("hello");
+    body["stream"] = json!(true);
+    for _ in 0..20 {
+        let engine = start(slow(quick())).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(endless(&engine, "/v1/chat/completions", body.clone()).await);
+        }
+        eventually("all run", || engine.stats().running == 4).await;
+        drop(engine);
+        for mut client in clients {
+            assert_ne!(client.answer().await.end, End::Whole);
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_arrived_can_be_read() {
     let engine = start(quick().log_capacity(2)).await;
