@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::path;
-use crate::support::client::{Answer, Client, ask, chat, eventually, get, post, series, streamed};
+use crate::support::client::{Answer, Client, ask, chat, eventually, get, post, series, streamed, total};
 use crate::support::program::{Gateway, Program, address_in};
 
 async fn engine(model: &str) -> Engine {
@@ -270,7 +270,7 @@ async fn a_request_that_waits_is_served_through_a_reload() {
     let two = tokio::spawn(async move { ask(address, post("/v1/chat/completions", &chat("m", 1))).await });
     let waiting = async || {
         let page = ask(gateway.management, get("/metrics")).await;
-        series(page.text(), "paddler_waiting_requests")
+        Some(total(page.text(), "paddler_waiting_requests"))
     };
     eventually("one waits", async || waiting().await == Some(1.0)).await;
     // The upstream that works leaves; what it works on comes to its end, and the one who waits goes elsewhere.

@@ -6,7 +6,7 @@ use paddler_engine::{Engine, EngineConfig};
 use tokio::net::TcpStream;
 
 use crate::path;
-use crate::support::client::{Client, Reply, ask, chat, eventually, get, post, series, streamed};
+use crate::support::client::{Client, Reply, ask, chat, eventually, get, post, streamed, total};
 use crate::support::program::Gateway;
 
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
@@ -155,7 +155,7 @@ async fn who_waits_when_it_is_to_stop_is_served_within_the_grace() {
     let waits = tokio::spawn(async move { ask(address, post("/v1/chat/completions", &chat("m", 2))).await });
     eventually("one waits", async || {
         let page = ask(gateway.management, get("/metrics")).await;
-        series(page.text(), "paddler_waiting_requests") == Some(1.0)
+        total(page.text(), "paddler_waiting_requests") == 1.0
     })
     .await;
     gateway.program.signal("TERM");

@@ -190,3 +190,13 @@ pub(crate) fn series(page: &str, name: &str) -> Option<f64> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     rest.trim().parse().ok()
 }
+
+/// The sum of a metric over all its labels.
+pub(crate) fn total(page: &str, name: &str) -> f64 {
+    let of_it = |line: &&str| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+    };
+    let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+    page.lines().filter(of_it).filter_map(value).sum()
+}

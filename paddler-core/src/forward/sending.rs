@@ -183,6 +183,8 @@ impl<'a> Sending<'a> {
         tracing::debug!(%upstream, %error, "lost in a closed connection; sending once more");
         self.means.metrics.retried("closed_connection");
         self.replayed = true;
+        // It is sent no third time, so this time to one that did not just close.
+        self.tried.add(upstream.clone(), self.means.clock.now(), None);
         ControlFlow::Continue(())
     }
 

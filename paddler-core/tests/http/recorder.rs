@@ -57,7 +57,11 @@ impl Recorder {
                 request.all("te").iter().all(|te| *te == b"trailers"),
                 "{request:?}"
             );
-            for name in ["connection", "upgrade", "keep-alive", "expect", "trailer"] {
+            assert!(
+                request.all("connection").iter().all(|named| *named == b"te"),
+                "{request:?}"
+            );
+            for name in ["upgrade", "keep-alive", "expect", "trailer"] {
                 assert!(request.all(name).is_empty(), "{name} in {request:?}");
             }
         }
