@@ -11,7 +11,7 @@
 //!
 //! `round/<who is asked>/<waiting>x<models>x<tenants>`: one round of handing out among so many who wait, for so many models and
 //! of so many tenants, while every slot of a hundred upstreams is busy. Nobody can use the queue meanwhile. `one_of_each` asks
-//! one of those who are alike; `everybody` is as much of a thorough round as is done at once.
+//! one of those who are alike, `256_others` as many besides as the router asks at once, `everybody` all.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ fn queue_of(waiting: usize, models: usize, tenants: usize) -> WaitQueue<()> {
 
 fn round(criterion: &mut Criterion) {
     let (now, mut scratch) = (Moment::from_millis(1), Scratch::default());
-    for (who, everyone) in [("one_of_each", false), ("everybody", true)] {
+    for (who, others) in [("one_of_each", 0), ("256_others", 256), ("everybody", usize::MAX)] {
         let mut group = criterion.benchmark_group(format!("round/{who}"));
         for (waiting, models, tenants) in [
             (1_000, 1, 1),
@@ -196,7 +196,7 @@ fn round(criterion: &mut Criterion) {
                 let snapshot = busy(models).expect("ids are valid");
                 let mut queue = queue_of(waiting, models, tenants);
                 bencher.iter(|| {
-                    queue.hand_out(now, everyone, |waiting| {
+                    queue.hand_out(now, others, |waiting| {
                         let facts = waiting.facts.as_facts();
                         match snapshot.reserve(&Ask::new(&facts, now, 1), &mut scratch, &mut ()) {
                             Ok(lease) => Offer::Place(lease),

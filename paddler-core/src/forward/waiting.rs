@@ -5,14 +5,17 @@
 //! it, as a lease that is already his, so nobody can take it on the way. Whoever leaves is out at once, and a lease that was
 //! handed to him meanwhile is handed on.
 
+mod finder;
+mod rounds;
+
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
-use tracing::{Level, debug, enabled, trace};
+use tracing::{debug, trace};
 
 use crate::Moment;
 use crate::clock::Clock;
@@ -20,31 +23,12 @@ use crate::queue::{
     Charge, ClassWaits, Offer, Priority, QueueFull, QueueLimits, Served, Ticket, Told, Tried, Used,
     WaitQueue, Waiting,
 };
-use crate::request::{Facts, RequestFacts};
-use crate::schedule::{Ask, Class, Ending, Explanation, NodeId, Observer, Reason, Scratch, next_seed};
-use crate::status::{Published, Snapshot};
-use crate::upstream::{Lease, Transport, Upstream, UpstreamTimeouts};
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
-
-/// A place at an upstream: the right to use it, and the way to it.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) lease: Lease,
-    pub(super) upstream: Arc<dyn Upstream>,
-    pub(super) timeouts: UpstreamTimeouts,
-    /// What it was charged, if there was a queue for it.
-    pub(super) charge: Option<Charge>,
-}
-
-/// A place, and why it is this one, where the log wants to know.
-#[derive(Debug)]
-struct Found {
-    place: Place,
-    why: Option<Box<str>>,
-}
+use crate::request::RequestFacts;
+use crate::schedule::{Class, Ending, NodeId, Reason};
+use crate::status::Published;
+pub(super) use finder::Place;
+use finder::{Finder, Found, News};
+use rounds::Rounds;
 
 /// Why there is no place.
 #[derive(Debug, Clone)]
@@ -105,9 +89,8 @@ impl Wake {
 /// Hands out places.
 #[derive(Debug)]
 pub(super) struct Places {
-    published: Published,
+    finder: Finder,
     clock: Clock,
-    seed: AtomicU64,
     queue: Mutex<WaitQueue<Waiter>>,
     /// What is to be settled: whoever next has the queue does it, so that an answer's end waits for no round.
     settled: Mutex<Vec<(Charge, Used)>>,
@@ -118,65 +101,14 @@ pub(super) struct Places {
 /// Settlements that wait for the queue at most. More are done by whoever brings the next.
 const SETTLED: usize = 1024;
 
-/// When those who wait were last asked beyond what is free. Changed under the queue's lock alone.
-#[derive(Debug, Default)]
-struct Rounds {
-    generation: AtomicU64,
-    news: AtomicU64,
-    thorough: AtomicU64,
-}
-
-/// Who is asked in a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    /// One of each kind, until nothing is free.
-    WhileFree,
-    /// One of each kind, since what is published may mean that waiting will not help.
-    EachKind,
-    /// Everybody, since those of one kind may be told different things by some trees.
-    Everybody,
-}
-
-impl Rounds {
-    /// The shortest time from one round that asks each kind to the next.
-    const EVERY: Duration = Duration::from_millis(250);
-    /// And that from one that asks everybody: it costs a walk for each who waits.
-    const THOROUGH: Duration = Duration::from_secs(2);
-
-    /// Whom to ask now, and when there is to be another round though nothing has changed.
-    fn begin(&self, generation: u64, now: Moment) -> (Asks, Moment) {
-        let read = |at: &AtomicU64| Moment::from_nanos(at.load(Relaxed));
-        let thorough_due = read(&self.thorough).saturating_add(Self::THOROUGH);
-        let first = self.generation.load(Relaxed) == 0;
-        if first || now >= thorough_due {
-            for at in [&self.news, &self.thorough] {
-                at.store(now.as_nanos(), Relaxed);
-            }
-            self.generation.store(generation, Relaxed);
-            return (Asks::Everybody, now.saturating_add(Self::THOROUGH));
-        }
-        if self.generation.load(Relaxed) == generation {
-            return (Asks::WhileFree, thorough_due);
-        }
-        let due = read(&self.news).saturating_add(Self::EVERY);
-        if now < due {
-            return (Asks::WhileFree, due.min(thorough_due));
-        }
-        self.generation.store(generation, Relaxed);
-        self.news.store(now.as_nanos(), Relaxed);
-        (Asks::EachKind, thorough_due)
-    }
-}
-
 impl Places {
     pub(super) fn new(published: Published, clock: Clock, limits: QueueLimits, seed: u64) -> Self {
         let wake = Arc::new(Wake::default());
         let hook = wake.clone();
         published.load().ledger().on_freed(move || hook.freed());
         Self {
-            published,
+            finder: Finder::new(published, seed),
             clock,
-            seed: AtomicU64::new(seed),
             queue: Mutex::new(WaitQueue::new(limits)),
             settled: Mutex::default(),
             rounds: Rounds::default(),
@@ -224,65 +156,7 @@ impl Places {
     }
 
     pub(super) fn next_seed(&self) -> u64 {
-        next_seed(&self.seed)
-    }
-
-    /// Picks and reserves, if that is possible now. `news`: whether it is worth a line in the log that the request has to
-    /// wait. That it is refused always is.
-    fn place_now(&self, facts: &Facts<'_>, tried: &Tried, now: Moment, news: News) -> Result<Found, Ending> {
-        let snapshot = self.published.load();
-        if !enabled!(Level::DEBUG) {
-            let place = self.find(&snapshot, facts, tried, now, &mut ())?;
-            return Ok(Found { place, why: None });
-        }
-        let mut why = Explanation::default();
-        let found = self.find(&snapshot, facts, tried, now, &mut why);
-        let (model, why) = (facts.model.unwrap_or_default(), why.summary(snapshot.tree()));
-        match found {
-            Ok(place) => Ok(Found {
-                place,
-                why: Some(why.into()),
-            }),
-            Err(ending) => {
-                let reason = &ending.reason;
-                match (ending.class, news) {
-                    (Class::Later, News::No) => trace!(model, %reason, %why, "waits on"),
-                    (Class::Later, News::Yes) => debug!(model, %reason, %why, "no place yet"),
-                    (Class::Never | Class::Shed, _) => debug!(model, %reason, %why, "no place"),
-                }
-                Err(ending)
-            }
-        }
-    }
-
-    fn find<O: Observer>(
-        &self,
-        snapshot: &Snapshot,
-        facts: &Facts<'_>,
-        tried: &Tried,
-        now: Moment,
-        observer: &mut O,
-    ) -> Result<Place, Ending> {
-        let ending = |class, reason| Ending::new(class, reason, NodeId::default());
-        if snapshot.is_empty() {
-            return Err(ending(Class::Later, Reason::NoUpstream));
-        }
-        let except = tried.left_out(now);
-        let ask = Ask::new(facts, now, self.next_seed()).except(&except);
-        let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, observer))?;
-        let entry = snapshot.find(lease.upstream().as_str());
-        let spec = entry.map(|entry| entry.spec());
-        match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec.timeouts))) {
-            Some((transport, timeouts)) => Ok(Place {
-                lease,
-                upstream: transport.0.clone(),
-                timeouts,
-                charge: None,
-            }),
-            // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
-            // reserve and give back the same place for ever.
-            None => Err(ending(Class::Never, Reason::Unhealthy)),
-        }
+        self.finder.next_seed()
     }
 
     /// A place for this request, now or after waiting.
@@ -303,11 +177,15 @@ impl Places {
         // A request that takes no room holds nobody up, and does not wait behind those that do.
         if facts.weight == 0 {
             return self
-                .place_now(&facts.as_facts(), tried, self.clock.now(), News::Yes)
+                .finder
+                .place(&facts.as_facts(), tried, self.clock.now(), News::Yes)
                 .map_err(refused);
         }
         if self.wake.standing.load(Relaxed) == 0 {
-            match self.place_now(&facts.as_facts(), tried, self.clock.now(), News::No) {
+            match self
+                .finder
+                .place(&facts.as_facts(), tried, self.clock.now(), News::No)
+            {
                 Err(ending) if ending.class == Class::Later => {}
                 now => return now.map_err(refused),
             }
@@ -332,7 +210,7 @@ impl Places {
             self.wake.stand(queue.len() + 1);
             let now = self.clock.now();
             let ends = self.next_look(&queue);
-            let mut place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
+            let mut place = self.finder.place(&facts.as_facts(), tried, now, News::Yes);
             let contended = place.is_ok() && !queue.is_empty();
             if contended {
                 // Those who came before may have it first.
@@ -340,7 +218,7 @@ impl Places {
                 place = Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
                 if !queue.has_room_for(facts) {
                     self.offer(&mut queue, now, &mut answers);
-                    place = self.place_now(&facts.as_facts(), tried, now, News::Yes);
+                    place = self.finder.place(&facts.as_facts(), tried, now, News::Yes);
                 }
             }
             let result = match place {
@@ -374,7 +252,7 @@ impl Places {
         let longest = now.saturating_add(queue.limits().max_wait);
         let too_late = |end: Moment| end > longest || facts.deadline.is_some_and(|deadline| deadline < end);
         let excluded = ending.reason == Reason::Excluded && tried.next_end(now).is_some_and(too_late);
-        let paused = self.published.load().all_paused_until(now);
+        let paused = self.finder.published.load().all_paused_until(now);
         let in_vain = excluded || paused.is_some_and(too_late);
         if ending.class != Class::Later || in_vain {
             return Err(NoPlace::Ending {
@@ -403,7 +281,7 @@ impl Places {
         let nobody_able = match ending.reason {
             Reason::NoUpstream | Reason::Unhealthy | Reason::NeverHeard | Reason::Excluded => true,
             // Some have told what they have and may never tell more: a name that nobody knows is most likely wrong.
-            Reason::ModelsUnknown => !self.published.load().anyone_able(),
+            Reason::ModelsUnknown => !self.finder.published.load().anyone_able(),
             _ => false,
         };
         let again = [ending.until, tried.next_end(now)].into_iter().flatten().min();
@@ -438,19 +316,19 @@ impl Places {
             debug!(reason = %ending.reason, "waited for as long as it may");
             answers.push((tell, Err(NoPlace::Ending { ending, waited: true })));
         }
-        let generation = self.published.load().generation();
-        let (asks, next) = self.rounds.begin(generation, now);
-        let served = queue.hand_out(now, asks == Asks::Everybody, |waiting| {
+        let generation = self.finder.published.load().generation();
+        let asks = self.rounds.begin(generation, queue.len(), now);
+        let served = queue.hand_out(now, asks.others, |waiting| {
             let Waiting {
                 facts, tried, handle, ..
             } = waiting;
-            match self.place_now(&facts.as_facts(), tried, now, News::No) {
+            match self.finder.place(&facts.as_facts(), tried, now, News::No) {
                 Ok(found) => Offer::Place(Ok(found)),
                 Err(ending) if ending.class == Class::Later => {
                     let told = self.told(&ending, tried, now);
                     handle.last.replace(ending);
                     // Once nothing is free, the walk can give nobody a place, so the rest are not asked.
-                    if asks == Asks::WhileFree && !self.published.load().has_room() {
+                    if !asks.each_kind && !self.finder.published.load().has_room() {
                         Offer::Full(told)
                     } else {
                         Offer::Wait(told)
@@ -464,7 +342,7 @@ impl Places {
         if queue.is_empty() {
             Moment::from_nanos(u64::MAX)
         } else {
-            next.min(self.next_look(queue))
+            asks.next.min(self.next_look(queue))
         }
     }
 
@@ -510,13 +388,6 @@ fn deliver(answers: Answers) {
             trace!("a place came too late");
         }
     }
-}
-
-/// Whether this is the first time that the request finds no place.
-#[derive(Clone, Copy)]
-enum News {
-    Yes,
-    No,
 }
 
 enum Stood {

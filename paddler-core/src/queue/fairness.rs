@@ -43,12 +43,10 @@ impl World {
         self.services += 1;
         let mut free = true;
         let now = Moment::from_millis(self.services as u64);
-        let served = self
-            .queue
-            .hand_out(now, false, |_| match std::mem::take(&mut free) {
-                true => Offer::Place(()),
-                false => Offer::Full(NONE),
-            });
+        let served = self.queue.hand_out(now, 0, |_| match std::mem::take(&mut free) {
+            true => Offer::Place(()),
+            false => Offer::Full(NONE),
+        });
         let one = served.into_iter().next()?;
         Some((one.waiting.handle, one.charge.unwrap()))
     }
@@ -201,6 +199,23 @@ fn what_was_used_in_the_end_is_what_counts() {
         world.queue.settle(&charge, Used::Tokens { prompt: None, output });
     }
     assert!(used[0].abs_diff(used[1]) <= 2 * 200, "{used:?}");
+}
+
+#[test]
+fn the_next_place_is_charged_by_how_long_answers_have_been() {
+    let mut world = World::new(10);
+    let charged = |world: &mut World| {
+        let facts = RequestFacts::new();
+        let pushed = world.queue.push(facts, Tried::default(), NONE, Moment::ZERO, 0);
+        assert!(pushed.is_ok());
+        world.serve().unwrap().1
+    };
+    let first = charged(&mut world);
+    for _ in 0..100 {
+        let (prompt, output) = (None, 2_000);
+        world.queue.settle(&first, Used::Tokens { prompt, output });
+    }
+    assert!(charged(&mut world).tokens() > 2 * first.tokens());
 }
 
 #[test]

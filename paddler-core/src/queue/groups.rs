@@ -11,7 +11,7 @@ use crate::Moment;
 use crate::request::{RequestClass, RequestFacts};
 
 /// What requests of one group have in common. How long a prompt is, whose it is, and all else that a filter of the host's
-/// may look at is not in it: that is what thorough rounds are for.
+/// may look at is not in it: so now and then others are asked too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Likeness {
     class: RequestClass,
@@ -53,8 +53,6 @@ struct Group {
 pub(super) struct Round {
     /// Counts rounds, from 1.
     pub(super) number: u64,
-    /// Everybody is asked, whatever those who are alike were told.
-    pub(super) thorough: bool,
     /// How far it has come among the tenants of each class.
     pub(super) reached: [Option<(u64, super::tenants::Name)>; 3],
 }
@@ -114,11 +112,8 @@ impl Groups {
     }
 
     pub(super) fn is_passed(&self, id: GroupId, round: &Round) -> bool {
-        !round.thorough
-            && self
-                .groups
-                .get(&id)
-                .is_some_and(|group| group.passed == round.number)
+        let group = self.groups.get(&id);
+        group.is_some_and(|group| group.passed == round.number)
     }
 
     /// Since when somebody is able to serve this group.

@@ -175,7 +175,7 @@ pub enum QueueFull {
 /// }
 /// // One place has become free, for the small model: of those who can use it, the highest class gets it.
 /// let mut free = 1;
-/// let served = queue.hand_out(now, false, |waiting| {
+/// let served = queue.hand_out(now, 0, |waiting| {
 ///     if waiting.facts.model.as_deref() != Some("small") || free == 0 {
 ///         return Offer::Wait(Told::default());
 ///     }
@@ -196,9 +196,19 @@ pub struct WaitQueue<T> {
     agains: BTreeSet<(Moment, Ticket)>,
     outputs: Outputs,
     pace: Pace,
+    pass: Option<Pass>,
     bytes: u64,
     next: u64,
     rounds: u64,
+}
+
+/// All who wait speak for themselves once, some at a time, in the order in which they came.
+#[derive(Debug)]
+struct Pass {
+    /// Who was asked last.
+    after: Ticket,
+    /// Who came last when it began: whoever has come since does not make it longer.
+    until: Ticket,
 }
 
 #[derive(Debug, Default)]
@@ -221,6 +231,7 @@ impl<T> WaitQueue<T> {
             agains: BTreeSet::new(),
             outputs: Outputs::default(),
             pace: Pace::default(),
+            pass: None,
             bytes: 0,
             next: 0,
             rounds: 0,
@@ -465,19 +476,19 @@ impl<T> WaitQueue<T> {
     /// with it; his tenant and class are charged.
     ///
     /// Of those who are alike in model, kind of work, weight, priority, streaming and whether they have a session, one who
-    /// gets nothing speaks for all, unless `everyone` is to be asked. A tree whose answer depends on anything else (the
-    /// prompt's length, the tenant, a closure) needs that now and then. Those who have been somewhere already, or are to be
-    /// [asked again](Told::again) at some time, are always asked.
+    /// gets nothing speaks for all. A tree whose answer depends on anything else (the prompt's length, the tenant, a closure)
+    /// needs that others are asked too, now and then: so many as `others` says are, in the order in which they came, round
+    /// and round; [`usize::MAX`] for all. Those who have been somewhere already, or are to be [asked again](Told::again) at
+    /// some time, are always asked.
     pub fn hand_out<P>(
         &mut self,
         now: Moment,
-        everyone: bool,
+        others: usize,
         mut place: impl FnMut(&Waiting<T>) -> Offer<P>,
     ) -> Vec<Served<T, P>> {
         self.rounds += 1;
         let mut round = Round {
             number: self.rounds,
-            thorough: everyone,
             ..Round::default()
         };
         let mut served = Vec::new();
@@ -494,13 +505,10 @@ impl<T> WaitQueue<T> {
             }
         }
         // Whose time to be asked has come is asked also when nothing is free: he may be told that he waits in vain.
-        let due: Vec<_> = self
-            .agains
-            .iter()
-            .take_while(|(again, _)| *again <= now)
-            .map(|(_, ticket)| *ticket)
-            .collect();
-        for ticket in due {
+        let due = self.agains.iter().take_while(|(again, _)| *again <= now);
+        let mut besides: Vec<_> = due.map(|(_, ticket)| *ticket).collect();
+        besides.extend(self.next_others(others));
+        for ticket in besides {
             if let Some(waiting) = self.waiting.get_mut(&ticket)
                 && waiting.asked != round.number
             {
@@ -521,6 +529,21 @@ impl<T> WaitQueue<T> {
                 .next(round, class.index(), &self.groups);
             next.map(|(_, (_, ticket))| ticket)
         })
+    }
+
+    /// The next `many` to speak for themselves.
+    fn next_others(&mut self, many: usize) -> Vec<Ticket> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let Some((last, _)) = self.waiting.last_key_value().filter(|_| many > 0) else {
+            return Vec::new();
+        };
+        let pass = self.pass.take();
+        let (after, until) = pass.map_or((Unbounded, *last), |pass| (Excluded(pass.after), pass.until));
+        let next = self.waiting.range((after, Included(until)));
+        let next: Vec<_> = next.map(|(ticket, _)| *ticket).take(many).collect();
+        let goes_on = next.last().filter(|after| next.len() == many && **after < until);
+        self.pass = goes_on.map(|after| Pass { after: *after, until });
+        next
     }
 
     /// What was offered to somebody takes effect.

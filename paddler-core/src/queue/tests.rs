@@ -36,7 +36,7 @@ fn push<T>(queue: &mut WaitQueue<T>, facts: RequestFacts, who: T) -> Result<Push
 
 /// Hands out so many places that anybody can use.
 fn serve<T>(queue: &mut WaitQueue<T>, mut places: usize) -> Vec<T> {
-    let served = queue.hand_out(at(1), false, |_| match places {
+    let served = queue.hand_out(at(1), 0, |_| match places {
         0 => Offer::Full(PLACE),
         _ => {
             places -= 1;
@@ -122,7 +122,7 @@ fn places_go_to_the_first_who_can_use_them() {
         push(&mut queue, facts, who).unwrap();
     }
     let (mut places, mut asked) = (2, 0);
-    let served = queue.hand_out(at(1), false, |waiting| {
+    let served = queue.hand_out(at(1), 0, |waiting| {
         asked += 1;
         if waiting.handle % 2 == 0 || places == 0 {
             return Offer::Wait(PLACE);
@@ -143,25 +143,63 @@ fn places_go_to_the_first_who_can_use_them() {
 }
 
 #[test]
-fn a_thorough_round_asks_everybody_once() {
+fn so_many_others_as_are_wanted_are_asked_too_and_nobody_twice() {
     let mut queue = WaitQueue::new(limits(99, 100));
     for who in 0..20 {
         push(&mut queue, of(["a", "b", "c"][who % 3], who as i32 % 2), who).unwrap();
     }
-    let mut asked = Vec::new();
-    for everyone in [true, false] {
-        let served = queue.hand_out(at(1), everyone, |waiting| {
+    for (others, many) in [(usize::MAX, 20), (0, 2), (20, 20)] {
+        let mut asked = Vec::new();
+        let served = queue.hand_out(at(1), others, |waiting| {
             asked.push(waiting.handle);
             Offer::<()>::Wait(PLACE)
         });
         assert!(served.is_empty());
         asked.sort_unstable();
-        let many = if everyone { 20 } else { 2 };
         assert_eq!(asked.len(), many, "{asked:?}");
         asked.dedup();
         assert_eq!(asked.len(), many, "nobody twice");
-        asked.clear();
     }
+}
+
+#[test]
+fn everybody_speaks_for_himself_in_his_turn_however_many_come_and_go() {
+    let mut queue = WaitQueue::new(limits(999, 100));
+    let mut came = Vec::new();
+    for who in 0..10 {
+        came.push(push(&mut queue, of("a", 0), who).unwrap().ticket);
+    }
+    let asked = |queue: &mut WaitQueue<usize>| {
+        let mut asked = Vec::new();
+        queue.hand_out(at(1), 4, |waiting| {
+            asked.push(waiting.handle);
+            Offer::<()>::Full(PLACE)
+        });
+        asked
+    };
+    // The first speaks for his kind in each round, and is not asked twice in it.
+    assert_eq!(asked(&mut queue), [0, 1, 2, 3]);
+    for who in [3, 5] {
+        queue.remove(came[who], at(1));
+    }
+    for who in 10..90 {
+        push(&mut queue, of("a", 0), who).unwrap();
+    }
+    assert_eq!(asked(&mut queue), [0, 4, 6, 7, 8]);
+    assert_eq!(
+        asked(&mut queue),
+        [0, 9],
+        "those who have come since wait for the next pass"
+    );
+    assert_eq!(asked(&mut queue), [0, 1, 2, 4]);
+    for ticket in came {
+        queue.remove(ticket, at(1));
+    }
+    assert_eq!(
+        asked(&mut queue),
+        [10, 11, 12, 13],
+        "it goes on after those who have left"
+    );
 }
 
 #[test]
@@ -189,7 +227,7 @@ fn who_is_to_be_asked_again_is_asked_then_though_nothing_is_free() {
     assert_eq!(queue.next_again(), Some(at(50)));
     let mut asked = Vec::new();
     let mut first = true;
-    let served = queue.hand_out(at(60), false, |waiting| {
+    let served = queue.hand_out(at(60), 0, |waiting| {
         asked.push(waiting.handle);
         if std::mem::take(&mut first) {
             return Offer::Full(PLACE);
@@ -199,7 +237,7 @@ fn who_is_to_be_asked_again_is_asked_then_though_nothing_is_free() {
     // The one who was asked first has no time any more; the other's has not come.
     assert_eq!((asked, served.len()), (vec!["patient"], 0));
     assert_eq!(queue.next_again(), Some(at(70)));
-    let served = queue.hand_out(at(70), false, |waiting| match waiting.again() {
+    let served = queue.hand_out(at(70), 0, |waiting| match waiting.again() {
         Some(_) => Offer::Leave(()),
         None => Offer::Full(PLACE),
     });
@@ -233,7 +271,7 @@ fn the_wait_is_longer_while_nobody_is_able_and_all_of_a_kind_hear_of_it() {
         "what the client says counts at all times"
     );
     // One is told that somebody is able now, and busy.
-    queue.hand_out(at(45_000), false, |_| Offer::<()>::Wait(PLACE));
+    queue.hand_out(at(45_000), 0, |_| Offer::<()>::Wait(PLACE));
     assert_eq!(
         queue
             .expire(at(54_999))
@@ -243,7 +281,7 @@ fn the_wait_is_longer_while_nobody_is_able_and_all_of_a_kind_hear_of_it() {
         [2]
     );
     assert_eq!(queue.next_end(), Some(at(55_000)), "the usual wait from then");
-    queue.hand_out(at(50_000), false, |_| Offer::<()>::Wait(nobody));
+    queue.hand_out(at(50_000), 0, |_| Offer::<()>::Wait(nobody));
     assert_eq!(queue.next_end(), Some(at(60_000)), "away again");
     assert_eq!(queue.expire(at(60_000)).len(), 2);
 }
@@ -372,7 +410,7 @@ fn the_wait_that_is_told_follows_how_fast_the_queue_moves() {
     assert_eq!(queue.wait_for(Priority::Standard, at(500)), None);
     for second in 1..=40 {
         let mut places = 1;
-        queue.hand_out(at(second * 1_000), false, |_| match std::mem::take(&mut places) {
+        queue.hand_out(at(second * 1_000), 0, |_| match std::mem::take(&mut places) {
             0 => Offer::Full(PLACE),
             _ => Offer::Place(()),
         });
@@ -396,7 +434,7 @@ enum Step {
     Leave(usize),
     HandOut {
         places: [usize; 2],
-        everyone: bool,
+        others: usize,
     },
     Settle {
         which: usize,
@@ -423,7 +461,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => push,
         1 => (0usize..30).prop_map(Step::Leave),
-        3 => (0usize..3, 0usize..3, any::<bool>()).prop_map(|(a, b, everyone)| Step::HandOut { places: [a, b], everyone }),
+        3 => (0usize..3, 0usize..3, 0usize..6).prop_map(|(a, b, others)| Step::HandOut { places: [a, b], others }),
         1 => (0usize..30, 0u64..900).prop_map(|(which, output)| Step::Settle { which, output }),
         1 => (0u64..4_000).prop_map(Step::Pass),
     ];
@@ -462,8 +500,8 @@ proptest! {
                         prop_assert_eq!(queue.remove(ticket, now).unwrap().handle.0, who);
                     }
                 }
-                Step::HandOut { mut places, everyone } => {
-                    let served = queue.hand_out(now, everyone, |waiting| {
+                Step::HandOut { mut places, others } => {
+                    let served = queue.hand_out(now, others, |waiting| {
                         let place = &mut places[waiting.handle.1];
                         if *place == 0 { return Offer::Wait(PLACE); }
                         *place -= 1;

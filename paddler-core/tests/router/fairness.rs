@@ -154,6 +154,25 @@ async fn who_uses_more_tokens_gets_fewer_places() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_at_which_no_work_was_done_is_not_charged() {
+    let refusal = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+    let stub = Stub::start([Do::Stall, Do::say(refusal), Do::ok("{}")]).await;
+    let world = setup(100).start([spec("a", &stub.url).max_in_flight(1)]).await;
+    let first = occupy(&world).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        for tenant in ["one", "two"] {
+            clients.push(enqueue(&world, &format!("x-tenant: {tenant}\r\n"), &from(tenant)).await);
+        }
+    }
+    drop(first);
+    all_answered(clients).await;
+    let ones = order(&stub)[..8].iter().filter(|who| *who == "one").count();
+    assert_eq!(ones, 5, "the refusal comes on top of what is a tenant's part");
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_important_come_first_and_nobody_starves() {
     let (stub, world, first) = one_place(100, "{}").await;
     let mut clients = Vec::new();

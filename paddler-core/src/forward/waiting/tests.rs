@@ -13,7 +13,7 @@ use crate::forward::{Body, BoxError};
 use crate::schedule::filters::slot;
 use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
 use crate::status::{StatusBoard, StatusEvent};
-use crate::upstream::UpstreamSpec;
+use crate::upstream::{Transport, Upstream, UpstreamSpec};
 
 #[derive(Debug)]
 struct Nobody;

@@ -1,0 +1,128 @@
+//! Who has a place for a request now?
+//!
+//! One walk through the published tree, and what it picks is reserved. When the log wants to know why, the same walk says so.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tracing::{Level, debug, enabled, trace};
+
+use crate::Moment;
+use crate::queue::{Charge, Tried};
+use crate::request::Facts;
+use crate::schedule::{Ask, Class, Ending, Explanation, NodeId, Observer, Reason, Scratch, next_seed};
+use crate::status::{Published, Snapshot};
+use crate::upstream::{Lease, Transport, Upstream, UpstreamTimeouts};
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// A place at an upstream: the right to use it, and the way to it.
+#[derive(Debug)]
+pub(in crate::forward) struct Place {
+    pub(in crate::forward) lease: Lease,
+    pub(in crate::forward) upstream: Arc<dyn Upstream>,
+    pub(in crate::forward) timeouts: UpstreamTimeouts,
+    /// What it was charged, if there was a queue for it.
+    pub(in crate::forward) charge: Option<Charge>,
+}
+
+/// A place, and why it is this one, where the log wants to know.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) place: Place,
+    pub(super) why: Option<Box<str>>,
+}
+
+/// Whether this is the first time that the request finds no place.
+#[derive(Clone, Copy)]
+pub(super) enum News {
+    Yes,
+    No,
+}
+
+/// Finds places.
+#[derive(Debug)]
+pub(super) struct Finder {
+    pub(super) published: Published,
+    seed: AtomicU64,
+}
+
+impl Finder {
+    pub(super) fn new(published: Published, seed: u64) -> Self {
+        Self {
+            published,
+            seed: AtomicU64::new(seed),
+        }
+    }
+
+    pub(super) fn next_seed(&self) -> u64 {
+        next_seed(&self.seed)
+    }
+
+    /// Picks and reserves, if that is possible now. `news`: whether it is worth a line in the log that the request has to
+    /// wait. That it is refused always is.
+    pub(super) fn place(
+        &self,
+        facts: &Facts<'_>,
+        tried: &Tried,
+        now: Moment,
+        news: News,
+    ) -> Result<Found, Ending> {
+        let snapshot = self.published.load();
+        if !enabled!(Level::DEBUG) {
+            let place = self.walk(&snapshot, facts, tried, now, &mut ())?;
+            return Ok(Found { place, why: None });
+        }
+        let mut why = Explanation::default();
+        let found = self.walk(&snapshot, facts, tried, now, &mut why);
+        let (model, why) = (facts.model.unwrap_or_default(), why.summary(snapshot.tree()));
+        match found {
+            Ok(place) => Ok(Found {
+                place,
+                why: Some(why.into()),
+            }),
+            Err(ending) => {
+                let reason = &ending.reason;
+                match (ending.class, news) {
+                    (Class::Later, News::No) => trace!(model, %reason, %why, "waits on"),
+                    (Class::Later, News::Yes) => debug!(model, %reason, %why, "no place yet"),
+                    (Class::Never | Class::Shed, _) => debug!(model, %reason, %why, "no place"),
+                }
+                Err(ending)
+            }
+        }
+    }
+
+    fn walk<O: Observer>(
+        &self,
+        snapshot: &Snapshot,
+        facts: &Facts<'_>,
+        tried: &Tried,
+        now: Moment,
+        observer: &mut O,
+    ) -> Result<Place, Ending> {
+        let ending = |class, reason| Ending::new(class, reason, NodeId::default());
+        if snapshot.is_empty() {
+            return Err(ending(Class::Later, Reason::NoUpstream));
+        }
+        let except = tried.left_out(now);
+        let ask = Ask::new(facts, now, self.next_seed()).except(&except);
+        let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, observer))?;
+        let entry = snapshot.find(lease.upstream().as_str());
+        let spec = entry.map(|entry| entry.spec());
+        match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec.timeouts))) {
+            Some((transport, timeouts)) => Ok(Place {
+                lease,
+                upstream: transport.0.clone(),
+                timeouts,
+                charge: None,
+            }),
+            // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
+            // reserve and give back the same place for ever.
+            None => Err(ending(Class::Never, Reason::Unhealthy)),
+        }
+    }
+}
