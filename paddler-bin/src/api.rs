@@ -30,8 +30,11 @@ pub(crate) async fn answer(control: &Control, request: &Parts, local: bool) -> A
     }
     let path = request.uri.path().strip_prefix("/api/v1/").unwrap_or_default();
     let segments: Vec<&str> = path.split('/').collect();
-    let reads = request.method == Method::GET || request.method == Method::HEAD;
-    match (segments.as_slice(), reads, request.method == Method::POST) {
+    match (
+        segments.as_slice(),
+        reads(request),
+        request.method == Method::POST,
+    ) {
         (["upstreams"], true, _) => (StatusCode::OK, json!({"upstreams": all(control)})),
         (["upstreams", id], true, _) => match known(control, id) {
             Ok(upstream) => (StatusCode::OK, json!(upstream)),
@@ -54,13 +57,17 @@ pub(crate) async fn answer(control: &Control, request: &Parts, local: bool) -> A
     }
 }
 
+/// Whether it changes nothing.
+fn reads(request: &Parts) -> bool {
+    request.method == Method::GET || request.method == Method::HEAD
+}
+
 fn error(status: StatusCode, message: &str) -> Answer {
     (status, json!({"error": message}))
 }
 
 /// With keys, who has one. Without, whoever is on this machine, but for web pages: a browser would send what any page asks for.
 fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer> {
-    let reads = request.method == Method::GET || request.method == Method::HEAD;
     match control.management_keys() {
         Some(keys) => match bearer(&request.headers) {
             Some(key) if keys.has(key) => Ok(()),
@@ -74,7 +81,7 @@ fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer
             let message = "without management_key_file, web pages may not ask: ask by localhost or 127.0.0.1, without Origin";
             Err(error(StatusCode::FORBIDDEN, message))
         }
-        None if local || reads => Ok(()),
+        None if local || reads(request) => Ok(()),
         None => {
             let message = "other machines reach this listener: set management_key_file, and send a key of it";
             Err(error(StatusCode::FORBIDDEN, message))

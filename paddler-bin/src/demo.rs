@@ -31,10 +31,7 @@ pub(crate) async fn demo() -> Result<(), Failure> {
     config.management = Some(free_port);
     for (number, engine) in (1..).zip(&engines) {
         let spec = UpstreamSpec::new(format!("engine-{number}"), engine.url())?;
-        config.upstreams.push(UpstreamConfig {
-            spec,
-            api_key_file: None,
-        });
+        config.upstreams.push(UpstreamConfig::new(spec));
     }
     let stops = Stops::listen()?;
     let secrets = settings::secrets(&config)?;

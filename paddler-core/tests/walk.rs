@@ -574,10 +574,8 @@ fn an_unknown_model_is_never_only_when_all_have_told_and_nobody_has_it() {
 #[test]
 fn a_spec_outweighs_what_the_engine_lists_and_aliases_count() {
     let listed = |entry: ModelEntry| Models::Listed(vec![entry]);
-    let aliased = ModelEntry {
-        aliases: vec!["nick".into()],
-        ..ModelEntry::new("m")
-    };
+    let mut aliased = ModelEntry::new("m");
+    aliased.aliases = vec!["nick".into()];
     let mut pool = Pool::new(corrected([Node::require(model()), Node::random()]))
         .with(spec("a").models(listed(ModelEntry::new("x"))))
         .with(spec("b").models(listed(aliased)));

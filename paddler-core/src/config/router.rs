@@ -65,6 +65,7 @@ use crate::upstream::UpstreamSpec;
 
 /// What the defaults are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// Several models on engines of any kind: the tree is [`trees::gateway`].
     #[default]
@@ -84,6 +85,7 @@ pub enum Mode {
 /// assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Where requests come in. Default `127.0.0.1:8080`: nobody else reaches it unless told so.
     pub listen: SocketAddr,
@@ -136,6 +138,7 @@ pub struct Config {
 
 /// An upstream, with what only the transport is to know.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct UpstreamConfig {
     /// What it is.
     pub spec: UpstreamSpec,
@@ -144,8 +147,19 @@ pub struct UpstreamConfig {
     pub api_key_file: Option<PathBuf>,
 }
 
+impl UpstreamConfig {
+    /// This upstream, without a key.
+    pub fn new(spec: UpstreamSpec) -> Self {
+        Self {
+            spec,
+            api_key_file: None,
+        }
+    }
+}
+
 /// Requests that must wait until an upstream has room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Queue {
     /// How many wait at most, 0 to 1,000,000; one more is refused. Default 30: who comes after that would hardly be
     /// served within `max_wait`, and had better ask elsewhere at once.
@@ -213,6 +227,7 @@ pub struct Timeouts {
 
 /// How long requests for one model may take, where that is different.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct ModelTimeouts {
     /// In place of [`Timeouts::first_byte`].
     pub first_byte: Option<Duration>,
@@ -224,6 +239,7 @@ pub struct ModelTimeouts {
 
 /// What upstreams are told of where a request comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub struct Forwarding {
     /// Whether they are told the client's address, and the scheme and host that it asked by.
     pub forwarded: Forwarded,
@@ -233,6 +249,7 @@ pub struct Forwarding {
 
 /// In which headers upstreams are told whom a request is forwarded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum Forwarded {
     /// In none; what a trusted peer says passes as it came. The default: engines read none of them, and where a client is
     /// need not be known to third parties.
@@ -249,6 +266,7 @@ pub enum Forwarded {
 /// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came; one that is
 /// not is removed, with its `tracestate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum Traceparent {
     /// It goes without. The default: a trace that nobody records helps nobody.
     #[default]
@@ -259,6 +277,7 @@ pub enum Traceparent {
 
 /// How engines are asked how they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Poll {
     /// The time between two questions to one engine, 10 ms to 1 h. A built-in tree goes by reports of the last ten polls, at
     /// least 10 s. Default 1 s: our own load is known at once in any case,
@@ -272,6 +291,7 @@ pub struct Poll {
 
 /// Whether the paths that read or change the inside of an engine are open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum AdminPaths {
     /// They are refused.
     #[default]
@@ -282,6 +302,7 @@ pub enum AdminPaths {
 
 /// Whether WebSockets are passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum WebSockets {
     /// They are refused.
     #[default]
@@ -340,6 +361,7 @@ impl ListenerTls {
 
 /// Whether clients have to show a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum ClientCertificates {
     /// Who shows none is not served.
     #[default]
@@ -350,6 +372,7 @@ pub enum ClientCertificates {
 
 /// How it ends once it is told to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Shutdown {
     /// How long it goes on to accept connections while it says that it is not ready, 0 s to 1 h. Default 0 s; behind a
     /// balancer of one's own, as long as that takes to notice.

@@ -92,6 +92,7 @@ impl fmt::Debug for Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer(pub SocketAddr);
 
-/// An extension of each request that came over TLS.
+/// An extension of each request that came over TLS, as [`serve`](super::serve) found it; who serves connections himself
+/// adds it. By it upstreams are told the scheme ([`Forwarded`](crate::config::Forwarded)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OverTls;

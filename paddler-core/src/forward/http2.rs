@@ -189,7 +189,13 @@ impl Paced {
     }
 
     fn note_end(&self) {
-        if let (true, Some(takes)) = (self.is_end_stream(), &self.takes) {
+        if self.is_end_stream() {
+            self.ended();
+        }
+    }
+
+    fn ended(&self) {
+        if let Some(takes) = &self.takes {
             takes.whole.store(true, Relaxed);
         }
     }
@@ -214,16 +220,12 @@ impl HttpBody for Paced {
                     Ok(data) => this.piece = data,
                     Err(trailers) => {
                         // Nothing comes after trailers.
-                        if let Some(takes) = &this.takes {
-                            takes.whole.store(true, Relaxed);
-                        }
+                        this.ended();
                         return Poll::Ready(Some(Ok(trailers)));
                     }
                 },
                 None => {
-                    if let Some(takes) = &this.takes {
-                        takes.whole.store(true, Relaxed);
-                    }
+                    this.ended();
                     return Poll::Ready(None);
                 }
                 error => return Poll::Ready(error),

@@ -45,7 +45,6 @@ mod usage;
 mod vetting;
 mod waiting;
 
-pub use crate::config::AdminPaths;
 pub use accept::{Accept, Connection, OverTls, Peer};
 pub use body::{Body, BoxError};
 #[cfg(feature = "keys")]

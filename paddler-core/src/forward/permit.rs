@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::options::RouterOptions;
 use super::refusal::Refusal;
-use super::rights::{Client, Exceeded, InUse};
+use super::rights::{Client, Exceeded, InUse, Limit};
 use crate::Moment;
 use crate::request::RequestFacts;
 use crate::request::path::decode_part;
@@ -71,16 +71,14 @@ fn models_in(query: &str) -> impl Iterator<Item = String> {
 }
 
 fn refused(client: &Client, exceeded: Exceeded, options: &RouterOptions) -> Refusal {
-    let Exceeded { reason, limit, wait } = exceeded;
-    let what = match reason {
-        "key_concurrency" => format!(
-            "{limit} requests of {:?} are under way, as many as may be",
-            client.name
-        ),
-        "key_tokens" => format!("{:?} has used its {limit} tokens a minute", client.name),
-        _ => format!("{:?} has sent its {limit} requests a minute", client.name),
+    let Exceeded { limit, most, wait } = exceeded;
+    let name = &client.name;
+    let what = match limit {
+        Limit::Concurrency => format!("{most} requests of {name:?} are under way, as many as may be"),
+        Limit::Requests => format!("{name:?} has sent its {most} requests a minute"),
+        Limit::Tokens => format!("{name:?} has used its {most} tokens a minute"),
     };
-    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, reason, what);
+    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, limit.word(), what);
     refusal.retry_after(wait.unwrap_or(options.retry_after))
 }
 

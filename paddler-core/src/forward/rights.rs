@@ -34,7 +34,8 @@ use crate::status::Snapshot;
 /// assert_eq!(&*keys.client(b"open sesame").unwrap().name, "anybody");
 /// ```
 pub trait Authorise: fmt::Debug + Send + Sync + 'static {
-    /// Whose key this is; `None`: nobody's. It must take the same time for every wrong key.
+    /// Whose key this is; `None`: nobody's. It is asked once for each request, on the thread that serves it, so it must not
+    /// block; and it must take the same time for every wrong key.
     fn client(&self, key: &[u8]) -> Option<Arc<Client>>;
 }
 
@@ -73,11 +74,34 @@ struct Used {
     in_flight: AtomicU32,
 }
 
+/// What of a client's may be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// Requests under way.
+    Concurrency,
+    /// Requests a minute.
+    Requests,
+    /// Tokens a minute.
+    Tokens,
+}
+
+impl Limit {
+    /// The word used in answers and metrics.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Concurrency => "key_concurrency",
+            Self::Requests => "key_rate",
+            Self::Tokens => "key_tokens",
+        }
+    }
+}
+
 /// Why a client may send nothing for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceeded {
-    pub(super) reason: &'static str,
-    pub(super) limit: u64,
+    pub(super) limit: Limit,
+    /// How much that is.
+    pub(super) most: u64,
     /// When to come again, if that can be said.
     pub(super) wait: Option<Duration>,
 }
@@ -128,15 +152,15 @@ impl Client {
         };
         if let Some(limit) = self.max_in_flight.filter(|limit| before >= *limit) {
             return Err(Exceeded {
-                reason: "key_concurrency",
-                limit: limit.into(),
+                limit: Limit::Concurrency,
+                most: limit.into(),
                 wait: None,
             });
         }
-        if let Some(limit) = self.requests_per_minute.map(u64::from) {
-            self.used.requests.take(1, limit, now).map_err(|wait| Exceeded {
-                reason: "key_rate",
-                limit,
+        if let Some(most) = self.requests_per_minute.map(u64::from) {
+            self.used.requests.take(1, most, now).map_err(|wait| Exceeded {
+                limit: Limit::Requests,
+                most,
                 wait: Some(wait),
             })?;
         }
@@ -145,18 +169,18 @@ impl Client {
 
     /// Charges what the request is thought to take.
     pub(super) fn charge(&self, in_use: &mut InUse, tokens: u64, now: Moment) -> Result<(), Exceeded> {
-        let Some(limit) = self.tokens_per_minute else {
+        let Some(most) = self.tokens_per_minute else {
             return Ok(());
         };
         self.used
             .tokens
-            .take(tokens, limit, now)
+            .take(tokens, most, now)
             .map_err(|wait| Exceeded {
-                reason: "key_tokens",
-                limit,
+                limit: Limit::Tokens,
+                most,
                 wait: Some(wait),
             })?;
-        in_use.charged = Some((tokens, limit));
+        in_use.charged = Some((tokens, most));
         Ok(())
     }
 
@@ -298,15 +322,15 @@ mod tests {
         client.tokens_per_minute = Some(100);
         let mut one = client.begin(at(0)).unwrap();
         let two = client.begin(at(0)).unwrap();
-        assert_eq!(client.begin(at(0)).unwrap_err().reason, "key_concurrency");
+        assert_eq!(client.begin(at(0)).unwrap_err().limit, Limit::Concurrency);
         drop(two);
         let _three = client.begin(at(0)).unwrap();
-        assert_eq!(client.begin(at(0)).unwrap_err().reason, "key_concurrency");
+        assert_eq!(client.begin(at(0)).unwrap_err().limit, Limit::Concurrency);
         client.charge(&mut one, 90, at(0)).unwrap();
         let exceeded = client.charge(&mut one, 11, at(0)).unwrap_err();
         assert_eq!(
-            (exceeded.reason, exceeded.wait),
-            ("key_tokens", Some(Duration::from_millis(600)))
+            (exceeded.limit, exceeded.wait),
+            (Limit::Tokens, Some(Duration::from_millis(600)))
         );
         one.used(Some(20), 30, at(0));
         one.used(None, 1_000, at(0));
@@ -314,8 +338,8 @@ mod tests {
         drop(one);
         let exceeded = client.begin(at(0)).unwrap_err();
         assert_eq!(
-            (exceeded.reason, exceeded.wait),
-            ("key_rate", Some(Duration::from_secs(20)))
+            (exceeded.limit, exceeded.wait),
+            (Limit::Requests, Some(Duration::from_secs(20)))
         );
         // Under other limits what is used stays used.
         let mut wider = Client::new("a").continuing(&client);

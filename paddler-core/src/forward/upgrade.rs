@@ -56,7 +56,7 @@ impl Asked {
         }
         let Some(client) = parts.extensions.get::<OnUpgrade>().cloned() else {
             let message = "the server around this router lets no connection be upgraded";
-            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "websocket", message));
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "no_upgrade", message));
         };
         let within = parts.extensions.get().cloned();
         Ok(Some(Self { client, within }))

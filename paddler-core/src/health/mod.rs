@@ -10,13 +10,14 @@
 //! | 500s | the same, but those of one request count once: it may be the request's own fault |
 //! | any other answer, 4xx among them | a row of faults ends |
 //! | 429, or 503 with `Retry-After` | busy: no new request for as long as it asks |
-//! | fewer of its answers are good than of the others' | out, where the numbers carry it: see [`rates`] |
+//! | fewer of its answers are good than of the others' | out, where the numbers carry it (see below) |
 //! | its time is over | one request at a time: answered, it is back, slowly; failed, out for twice as long |
 //! | everybody who could serve is out | panic: nobody is left out, since somebody has to be wrong |
 //!
 //! Consecutive faults, the share that is never exceeded, growing times and the outliers of success rates are those of
 //! Envoy's outlier detection (the docs of `envoy.config.cluster.v3.OutlierDetection`); the limits of this module say where
-//! they differ, and why.
+//! they differ, and why. Success rates are compared among at least five upstreams that had a hundred requests each in an
+//! interval.
 //!
 //! A pick sees none of this machine but its outcome, as bits and limits in the ledger: it takes no lock. An answer of an
 //! upstream with which all is well costs one atomic add. The embedder who forwards requests himself tells its lease how
@@ -55,7 +56,7 @@
 mod book;
 mod member;
 mod pool;
-pub mod rates;
+mod rates;
 #[cfg(test)]
 mod tests;
 

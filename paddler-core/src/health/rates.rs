@@ -5,26 +5,19 @@
 //! lies at most 1.8 deviations from the mean, however bad it is: it would hide itself.
 
 /// The fewest upstreams that are compared: among fewer, one bad one is half the picture.
-pub const UPSTREAMS: usize = 5;
+const UPSTREAMS: usize = 5;
 
 /// The fewest requests of an upstream in an interval: with fewer, its rate is mostly chance.
-pub const REQUESTS: u32 = 100;
+const REQUESTS: u32 = 100;
 
 /// How many deviations below the others is too low. 1.9 is Envoy's.
-pub const DEVIATIONS: f64 = 1.9;
+const DEVIATIONS: f64 = 1.9;
 
 /// The least gap to the others that counts. Among a hundred requests a true rate of 95 % shows as 89 % now and then.
-pub const GAP: f64 = 0.1;
+const GAP: f64 = 0.1;
 
 /// The outliers among these counts of good and bad answers, as positions in the list.
-///
-/// ```
-/// use paddler_core::health::rates::outliers;
-///
-/// assert_eq!(outliers(&[(100, 0), (99, 1), (60, 40), (100, 0), (98, 2)]), [2]);
-/// assert!(outliers(&[(100, 0), (99, 1), (60, 40), (100, 0)]).is_empty(), "four are too few");
-/// ```
-pub fn outliers(counts: &[(u32, u32)]) -> Vec<usize> {
+pub(super) fn outliers(counts: &[(u32, u32)]) -> Vec<usize> {
     let enough = |(good, bad): &(u32, u32)| good.saturating_add(*bad) >= REQUESTS;
     let rate = |(good, bad): &(u32, u32)| f64::from(*good) / (f64::from(*good) + f64::from(*bad));
     let rates: Vec<_> = counts

@@ -331,6 +331,9 @@ fn success_rates_eject_only_where_the_numbers_carry_it() {
 
 #[test]
 fn a_pool_that_is_bad_all_over_has_no_outlier() {
+    assert_eq!(outliers(&[(100, 0), (99, 1), (60, 40), (100, 0), (98, 2)]), [2]);
+    let four = [(100, 0), (99, 1), (60, 40), (100, 0)];
+    assert!(outliers(&four).is_empty(), "four are too few");
     assert!(outliers(&[(50, 50); 9]).is_empty());
     assert!(
         outliers(&[(100, 0), (100, 0), (100, 0), (100, 0), (91, 9)]).is_empty(),

@@ -94,6 +94,7 @@ impl<T> Waiting<T> {
 
 /// What somebody was told who found no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Told {
     /// Nobody who could ever serve him is able to now: upstreams are starting, or there are none.
     pub nobody_able: bool,
@@ -103,6 +104,7 @@ pub struct Told {
 
 /// What comes of asking somebody whether he can use what is free.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Offer<P> {
     /// He gets a place.
     Place(P),
@@ -527,7 +529,7 @@ impl<T> WaitQueue<T> {
                 .class(*class)
                 .tenants
                 .next(round, class.index(), &self.groups);
-            next.map(|(_, (_, ticket))| ticket)
+            next.map(|(_, ticket)| ticket)
         })
     }
 

@@ -145,7 +145,7 @@ impl Tenants {
     }
 
     /// Who is to be asked next in this round.
-    pub(super) fn next(&self, round: &mut Round, class: usize, groups: &Groups) -> Option<(Name, Turn)> {
+    pub(super) fn next(&self, round: &mut Round, class: usize, groups: &Groups) -> Option<Turn> {
         use std::ops::Bound::{Included, Unbounded};
         // Whoever had nobody left to ask in this round has none now: accounts only grow meanwhile.
         let from = round.reached[class].take();
@@ -156,8 +156,9 @@ impl Tenants {
             Some((key.clone(), turn))
         });
         let last = || self.order.last().cloned();
-        round.reached[class] = found.as_ref().map(|(key, _)| key.clone()).or_else(last);
-        found.map(|((_, name), turn)| (name, turn))
+        let (reached, turn) = found.unzip();
+        round.reached[class] = reached.or_else(last);
+        turn
     }
 
     /// He was asked in this round, and so were those before him.

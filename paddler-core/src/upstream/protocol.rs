@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Protocol {
     /// Whether HTTP/2 is spoken.
     pub http2: Http2,
@@ -27,6 +28,7 @@ pub struct Protocol {
 /// Whether HTTP/2 is spoken with an upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Http2 {
     /// Over TLS if the upstream offers it (ALPN), and never in clear: engines speak HTTP/1.1 there.
     #[default]
@@ -40,6 +42,7 @@ pub enum Http2 {
 /// The `Host` that a request carries on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum HostHeader {
     /// The upstream's own, from its URL: what it knows itself by.
     #[default]
@@ -51,6 +54,7 @@ pub enum HostHeader {
 /// How an upstream proves who it is, and how we do. All files are PEM, and are read again when they change.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Tls {
     /// The CAs of which its certificate may be, instead of those that this machine trusts: who names one means that CA
     /// and nobody else's.

@@ -121,6 +121,7 @@ pub enum Engine {
 
 /// A model that an upstream serves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ModelEntry {
     /// The name that requests use.
     pub id: Arc<str>,
@@ -155,6 +156,7 @@ impl ModelEntry {
 /// Which models an upstream answers for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Models {
     /// Whatever is asked of it: it ignores the name, or has no list to tell.
     Any,
@@ -165,6 +167,7 @@ pub enum Models {
 /// How much an upstream may be given at once.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Limits {
     /// The most weight open at once, in requests of weight one. `None`: what the engine reports as its slots; without slots
     /// twice `max_sequences`, where that is known; else there is no limit. [`Entry::limit`](crate::status::Entry::limit)
@@ -177,6 +180,7 @@ pub struct Limits {
 /// How long steps may take at one upstream, where that is different from what the router has for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct UpstreamTimeouts {
     /// To connect to it.
     pub connect: Option<Duration>,

@@ -9,9 +9,7 @@ use paddler_core::config::{
 };
 use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
-use paddler_core::upstream::{
-    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamTimeouts,
-};
+use paddler_core::upstream::{Engine, HostHeader, Http2, ModelEntry, Models, Protocol, UpstreamTimeouts};
 
 fn read(text: &str) -> Config {
     Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap()
@@ -24,15 +22,12 @@ fn every_setting_is_read() {
     assert_eq!(config.management, None);
     assert_eq!(config.server_names, ["llm.example.com"]);
     assert_eq!(config.tree.node_count(), 5);
-    assert_eq!(
-        config.queue,
-        Queue {
-            max_requests: 100,
-            max_wait: Duration::from_millis(500),
-            max_wait_starting: Duration::from_secs(90),
-            min_shares: MinShares::new(30, 10),
-        }
-    );
+    let mut queue = Queue::default();
+    queue.max_requests = 100;
+    queue.max_wait = Duration::from_millis(500);
+    queue.max_wait_starting = Duration::from_secs(90);
+    queue.min_shares = MinShares::new(30, 10);
+    assert_eq!(config.queue, queue);
     assert_eq!(
         config.limits,
         Limits {
@@ -45,15 +40,12 @@ fn every_setting_is_read() {
             body_idle: Duration::from_secs(60),
         }
     );
-    let big = ModelTimeouts {
-        first_byte: Some(Duration::from_secs(30 * 60)),
-        idle: Some(Duration::from_secs(3 * 60)),
-        whole: Some(Duration::from_secs(2 * 3600)),
-    };
-    let small = ModelTimeouts {
-        whole: Some(Duration::from_secs(60)),
-        ..ModelTimeouts::default()
-    };
+    let mut big = ModelTimeouts::default();
+    big.first_byte = Some(Duration::from_secs(30 * 60));
+    big.idle = Some(Duration::from_secs(3 * 60));
+    big.whole = Some(Duration::from_secs(2 * 3600));
+    let mut small = ModelTimeouts::default();
+    small.whole = Some(Duration::from_secs(60));
     assert_eq!(
         config.timeouts,
         Timeouts {
@@ -70,21 +62,15 @@ fn every_setting_is_read() {
     );
     let peers: Vec<_> = config.trusted_peers.iter().map(ToString::to_string).collect();
     assert_eq!(peers, ["10.0.0.0/8", "::1", "192.168.1.7"]);
-    assert_eq!(
-        config.forwarding,
-        Forwarding {
-            forwarded: Forwarded::Both,
-            traceparent: Traceparent::Make
-        }
-    );
-    assert_eq!(
-        config.poll,
-        Poll {
-            interval: Duration::from_millis(250),
-            timeout: Duration::from_millis(1500),
-            concurrency: 8,
-        }
-    );
+    let mut forwarding = Forwarding::default();
+    forwarding.forwarded = Forwarded::Both;
+    forwarding.traceparent = Traceparent::Make;
+    assert_eq!(config.forwarding, forwarding);
+    let mut poll = Poll::default();
+    poll.interval = Duration::from_millis(250);
+    poll.timeout = Duration::from_millis(1500);
+    poll.concurrency = 8;
+    assert_eq!(config.poll, poll);
     let mut health = Health::default();
     health.eject_after = 5;
     health.eject_time = Duration::from_secs(30);
@@ -106,13 +92,10 @@ fn every_setting_is_read() {
     tls.handshake_timeout = Duration::from_secs(3);
     (tls.handshakes, tls.management) = (20, true);
     assert_eq!(config.tls, Some(tls));
-    assert_eq!(
-        config.shutdown,
-        Shutdown {
-            settle: Duration::from_secs(5),
-            grace: Duration::from_secs(300),
-        }
-    );
+    let mut shutdown = Shutdown::default();
+    shutdown.settle = Duration::from_secs(5);
+    shutdown.grace = Duration::from_secs(300);
+    assert_eq!(config.shutdown, shutdown);
 }
 
 #[test]
@@ -134,40 +117,31 @@ fn every_part_of_an_upstream_is_read() {
     assert_eq!(second.spec.id.as_str(), "gpu-2.lan:8000");
     assert_eq!(second.spec.url, "http://gpu-2.lan:8000");
     assert_eq!(second.spec.engine, Engine::Vllm);
-    let adapter = ModelEntry {
-        aliases: vec!["sql".into(), "text2sql".into()],
-        ..ModelEntry::adapter("sql-adapter", "llama-3")
-    };
+    let mut adapter = ModelEntry::adapter("sql-adapter", "llama-3");
+    adapter.aliases = vec!["sql".into(), "text2sql".into()];
     assert_eq!(
         second.spec.models,
         Some(Models::Listed(vec![ModelEntry::new("llama-3"), adapter]))
     );
     assert_eq!(second.spec.limits.max_sequences, Some(256));
     assert_eq!(first.spec.timeouts, UpstreamTimeouts::default());
-    assert_eq!(
-        second.spec.timeouts,
-        UpstreamTimeouts {
-            connect: Some(Duration::from_millis(500)),
-            first_byte: Some(Duration::from_secs(20 * 60)),
-            idle: Some(Duration::from_secs(90)),
-        }
-    );
+    let mut timeouts = UpstreamTimeouts::default();
+    timeouts.connect = Some(Duration::from_millis(500));
+    timeouts.first_byte = Some(Duration::from_secs(20 * 60));
+    timeouts.idle = Some(Duration::from_secs(90));
+    assert_eq!(second.spec.timeouts, timeouts);
     assert_eq!(second.api_key_file, Some(PathBuf::from("/run/secrets/gpu-2")));
     assert_eq!(second.spec.protocol, Protocol::default());
 
     assert_eq!(third.spec.url, "https://gpu-3.lan:443");
     let file = |name: &str| Some(PathBuf::from(name));
-    let tls = Tls {
-        ca: file("ca.pem"),
-        certificate: file("own.pem"),
-        key: file("own.key"),
-        server_name: Some("gpu-3".into()),
-    };
-    let protocol = Protocol {
-        http2: Http2::Always,
-        host: HostHeader::Keep,
-        tls,
-    };
+    let mut protocol = Protocol::default();
+    protocol.http2 = Http2::Always;
+    protocol.host = HostHeader::Keep;
+    protocol.tls.ca = file("ca.pem");
+    protocol.tls.certificate = file("own.pem");
+    protocol.tls.key = file("own.key");
+    protocol.tls.server_name = Some("gpu-3".into());
     assert_eq!(third.spec.protocol, protocol);
 }
 

@@ -141,10 +141,8 @@ async fn the_whole_of_an_answer_may_have_its_time_and_its_end_is_seen() {
 async fn models_and_upstreams_have_their_own_times() {
     let stub = Stub::start([Do::Stall]).await;
     let setup = Setup::new().with(|setup| {
-        let hasty = ModelTimeouts {
-            first_byte: Some(SHORT),
-            ..ModelTimeouts::default()
-        };
+        let mut hasty = ModelTimeouts::default();
+        hasty.first_byte = Some(SHORT);
         setup.options.timeouts.models.insert("hasty".into(), hasty);
     });
     let mut patient = spec("patient", &stub.url);

@@ -154,21 +154,35 @@ async fn refused(upstream: &HttpUpstream) -> String {
     why
 }
 
+/// Believes those of this CA.
+fn trusting(ca: Option<PathBuf>) -> Tls {
+    let mut tls = Tls::default();
+    tls.ca = ca;
+    tls
+}
+
 #[tokio::test]
 async fn a_certificate_of_the_ca_that_is_named_is_trusted_and_no_other() {
     // A CA that was renewed has the name of the one before.
     let (folder, ca, renewed, other) = (Folder::new(), Ca::new(), Ca::new(), Ca::named("other"));
     let server = server(&ca.sign("127.0.0.1", |_| {}), None, &[]).await;
-    let trusting = |ca: &Ca| Tls {
-        ca: folder.file("ca.pem", &ca.pem()),
-        ..Tls::default()
-    };
     assert_eq!(
-        get(&upstream(&server, trusting(&ca), |_| {})).await.unwrap(),
+        get(&upstream(
+            &server,
+            trusting(folder.file("ca.pem", &ca.pem())),
+            |_| {}
+        ))
+        .await
+        .unwrap(),
         Version::HTTP_11
     );
     for (ca, words) in [(&other, "not trusted"), (&renewed, "renewed")] {
-        let why = refused(&upstream(&server, trusting(ca), |_| {})).await;
+        let why = refused(&upstream(
+            &server,
+            trusting(folder.file("ca.pem", &ca.pem())),
+            |_| {},
+        ))
+        .await;
         assert!(why.contains(words) && why.contains("`tls.ca`"), "{why}");
     }
     assert_eq!(server.seen().len(), 1, "nothing was sent");
@@ -178,10 +192,7 @@ async fn a_certificate_of_the_ca_that_is_named_is_trusted_and_no_other() {
 async fn a_name_that_the_certificate_is_not_for_is_refused_unless_it_is_named() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let server = server(&ca.sign("gpu-1.lan", |_| {}), None, &[]).await;
-    let mut tls = Tls {
-        ca: folder.file("ca.pem", &ca.pem()),
-        ..Tls::default()
-    };
+    let mut tls = trusting(folder.file("ca.pem", &ca.pem()));
     let why = refused(&upstream(&server, tls.clone(), |_| {})).await;
     for part in ["gpu-1.lan", "not for 127.0.0.1", "tls.server_name"] {
         assert!(why.contains(part), "{why}");
@@ -199,10 +210,7 @@ async fn a_certificate_whose_time_is_not_now_is_refused() {
             params.not_after = rcgen::date_time_ymd(to, 1, 1);
         });
         let server = server(&pair, None, &[]).await;
-        let tls = Tls {
-            ca: folder.file("ca.pem", &ca.pem()),
-            ..Tls::default()
-        };
+        let tls = trusting(folder.file("ca.pem", &ca.pem()));
         let why = refused(&upstream(&server, tls, |_| {})).await;
         assert!(why.contains(words), "{why}");
     }
@@ -222,10 +230,7 @@ async fn a_self_signed_certificate_is_trusted_where_it_is_named_and_is_no_ca() {
             key: key.serialize_pem(),
         };
         let server = server(&pair, None, &[]).await;
-        let tls = Tls {
-            ca: folder.file("ca.pem", &pair.certificate),
-            ..Tls::default()
-        };
+        let tls = trusting(folder.file("ca.pem", &pair.certificate));
         let upstream = upstream(&server, tls, |_| {});
         if trusted {
             get(&upstream).await.unwrap();
@@ -246,14 +251,12 @@ async fn an_upstream_that_wants_to_know_who_we_are_is_shown_our_certificate() {
     };
     for alpn in http2 {
         let server = server(&ca.sign("127.0.0.1", |_| {}), Some(&clients), alpn).await;
-        let tls = Tls {
-            ca: folder.file("ca.pem", &ca.pem()),
-            ..Tls::default()
-        };
-        let showing = |pair: &Pair| Tls {
-            certificate: folder.file("own.pem", &pair.certificate),
-            key: folder.file("own.key", &pair.key),
-            ..tls.clone()
+        let tls = trusting(folder.file("ca.pem", &ca.pem()));
+        let showing = |pair: &Pair| {
+            let mut tls = tls.clone();
+            tls.certificate = folder.file("own.pem", &pair.certificate);
+            tls.key = folder.file("own.key", &pair.key);
+            tls
         };
         let why = refused(&upstream(&server, tls.clone(), |_| {})).await;
         assert!(
@@ -277,10 +280,7 @@ async fn an_upstream_that_wants_to_know_who_we_are_is_shown_our_certificate() {
 async fn a_file_that_is_replaced_is_read_again_and_one_that_is_broken_changes_nothing() {
     let (folder, before, after) = (Folder::new(), Ca::new(), Ca::new());
     let server = server(&before.sign("127.0.0.1", |_| {}), None, &[]).await;
-    let tls = Tls {
-        ca: folder.file("ca.pem", &before.pem()),
-        ..Tls::default()
-    };
+    let tls = trusting(folder.file("ca.pem", &before.pem()));
     let upstream = upstream(&server, tls, |_| {});
     get(&upstream).await.unwrap();
     folder.file("ca.pem", "half of a fi");
@@ -296,40 +296,17 @@ async fn a_file_that_is_replaced_is_read_again_and_one_that_is_broken_changes_no
 async fn files_that_cannot_be_used_are_named() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let (own, other) = (ca.sign("router", |_| {}), ca.sign("router", |_| {}));
-    let ca_file = folder.file("ca.pem", &ca.pem());
+    let with_key = |key| {
+        let mut tls = trusting(folder.file("ca.pem", &ca.pem()));
+        tls.certificate = folder.file("own.pem", &own.certificate);
+        tls.key = key;
+        tls
+    };
     for (name, tls) in [
-        (
-            "missing.pem",
-            Tls {
-                ca: Some(folder.0.join("missing.pem")),
-                ..Tls::default()
-            },
-        ),
-        (
-            "empty.pem",
-            Tls {
-                ca: folder.file("empty.pem", ""),
-                ..Tls::default()
-            },
-        ),
-        (
-            "other.key",
-            Tls {
-                ca: ca_file.clone(),
-                certificate: folder.file("own.pem", &own.certificate),
-                key: folder.file("other.key", &other.key),
-                server_name: None,
-            },
-        ),
-        (
-            "no.key",
-            Tls {
-                ca: ca_file,
-                certificate: folder.file("own.pem", &own.certificate),
-                key: folder.file("no.key", &own.certificate),
-                server_name: None,
-            },
-        ),
+        ("missing.pem", trusting(Some(folder.0.join("missing.pem")))),
+        ("empty.pem", trusting(folder.file("empty.pem", ""))),
+        ("other.key", with_key(folder.file("other.key", &other.key))),
+        ("no.key", with_key(folder.file("no.key", &own.certificate))),
     ] {
         let fault = check_tls(&tls).unwrap_err();
         assert!(fault.contains(name), "{fault}");
@@ -350,10 +327,7 @@ async fn files_that_cannot_be_used_are_named() {
 async fn an_upstream_in_clear_is_told_from_one_over_tls() {
     let folder = Folder::new();
     let server = Server::start().await;
-    let tls = Tls {
-        ca: folder.file("ca.pem", &Ca::new().pem()),
-        ..Tls::default()
-    };
+    let tls = trusting(folder.file("ca.pem", &Ca::new().pem()));
     let why = refused(&upstream(&server, tls, |_| {})).await;
     assert!(why.contains("TLS") && why.contains("http"), "{why}");
 }
@@ -363,10 +337,7 @@ async fn an_upstream_in_clear_is_told_from_one_over_tls() {
 async fn http2_is_agreed_upon_where_the_upstream_offers_it_and_it_is_wanted() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let pair = ca.sign("127.0.0.1", |_| {});
-    let tls = Tls {
-        ca: folder.file("ca.pem", &ca.pem()),
-        ..Tls::default()
-    };
+    let tls = trusting(folder.file("ca.pem", &ca.pem()));
     let both: &[&str] = &["h2", "http/1.1"];
     for (offered, wanted, spoken) in [
         (both, Http2::Auto, Some(Version::HTTP_2)),
@@ -396,10 +367,7 @@ async fn http2_is_agreed_upon_where_the_upstream_offers_it_and_it_is_wanted() {
 async fn an_upgrade_goes_over_http1_where_else_http2_is_spoken() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let server = server(&ca.sign("127.0.0.1", |_| {}), None, &["h2", "http/1.1"]).await;
-    let tls = Tls {
-        ca: folder.file("ca.pem", &ca.pem()),
-        ..Tls::default()
-    };
+    let tls = trusting(folder.file("ca.pem", &ca.pem()));
     let upstream = upstream(&server, tls, |_| {});
     assert_eq!(get(&upstream).await.unwrap(), Version::HTTP_2);
     let request = Request::get("/")
