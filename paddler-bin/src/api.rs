@@ -9,9 +9,10 @@
 
 use std::net::IpAddr;
 
-use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
+use paddler_core::forward::bearer;
 use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::path::decode_part as decoded;
 use paddler_core::upstream::UpstreamId;
@@ -87,11 +88,6 @@ fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer
             Err(error(StatusCode::FORBIDDEN, message))
         }
     }
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let (scheme, key) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }
 
 /// A browser says for which page it asks. It also asks under a name that leads here only since a moment ago, if the page has

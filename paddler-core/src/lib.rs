@@ -150,6 +150,8 @@ pub mod health;
 mod moment;
 #[cfg(feature = "proxy")]
 pub mod observe;
+#[cfg(feature = "tls")]
+mod pem;
 pub mod queue;
 pub mod request;
 pub mod schedule;

@@ -211,7 +211,7 @@ async fn files_for_tls_are_looked_for_beside_the_config_and_named_with_their_ups
     let text = "upstreams: [{url: 'https://gpu-1.lan', tls: {ca: settings-no-ca.pem}}]\n";
     let config = path("settings-tls.yaml", text);
     let ended = fails(&["check", &config], &[], 1).await;
-    let begins = format!("the upstream gpu-1.lan:443: {beside} (the CA) holds no certificate");
+    let begins = format!("the upstream gpu-1.lan:443: {beside} (the CA): it holds no certificate");
     assert!(ended.log.starts_with(&begins), "{ended:?}");
 }
 

@@ -12,6 +12,7 @@ use super::fault::{ConfigFaults, Faults};
 use super::read::{At, Fields};
 use super::value::{Kind, Value};
 use crate::forward::Client;
+use crate::queue;
 
 /// The hash of a key. Keys themselves are not kept.
 pub(crate) type KeyHash = [u8; 32];
@@ -199,7 +200,7 @@ fn rights(fields: &mut Fields<'_>, client: &mut Client, faults: &mut Faults) {
     client.requests_per_minute = of_32(limit("requests_per_minute", most, faults));
     client.tokens_per_minute = limit("tokens_per_minute", 1_000_000_000, faults);
     client.max_in_flight = of_32(limit("max_in_flight", most, faults));
-    client.weight = of_32(limit("weight", 1000, faults)).unwrap_or(1);
+    client.weight = of_32(limit("weight", queue::MOST_WEIGHT.into(), faults)).unwrap_or(1);
     if let Some(at) = fields.take("priority", faults) {
         client.priority = at.whole(faults, -1000..=1000).unwrap_or_default();
     }

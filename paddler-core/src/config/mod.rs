@@ -31,7 +31,7 @@ pub use fault::{ConfigFaults, Fault};
 pub use network::{InvalidNetwork, Network};
 pub use registry::{NameTaken, ParamFault, Params, Registry};
 pub use router::{
-    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, Health, Limits, ListenerTls, Mode,
+    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, HealthRules, Limits, ListenerTls, Mode,
     ModelTimeouts, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets,
 };
 pub use tree::tree_from_value;

@@ -54,7 +54,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::health::{Health, Retry};
+pub use self::health::{HealthRules, Retry};
 use super::fault::{ConfigFaults, Faults};
 use super::network::Network;
 use super::registry::Registry;
@@ -105,7 +105,7 @@ pub struct Config {
     /// How engines are asked how they are.
     pub poll: Poll,
     /// When an upstream that fails is left out.
-    pub health: Health,
+    pub health: HealthRules,
     /// When a request is sent again.
     pub retry: Retry,
     /// A file with the keys of which clients must present one: one a line, or a list with what each may do. Default `None`:
@@ -461,7 +461,7 @@ impl Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             poll: Poll::default(),
-            health: Health::default(),
+            health: HealthRules::default(),
             retry: Retry::default(),
             api_key_file: None,
             management_key_file: None,

@@ -9,7 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+use crate::upstream::http::X_API_KEY;
 
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
@@ -100,7 +100,7 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys:
     }
     if own_keys {
         headers.remove(AUTHORIZATION);
-        headers.remove(API_KEY);
+        headers.remove(X_API_KEY);
     }
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -109,11 +109,21 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys:
 
 /// The key that a client presents: a bearer token, or `x-api-key` as Anthropic's clients send it.
 pub(super) fn presented_key(headers: &HeaderMap) -> Option<&[u8]> {
-    let bearer = headers.get(AUTHORIZATION).and_then(|value| {
-        let (scheme, key) = value.as_bytes().split_at_checked(7)?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
-    });
-    bearer.or_else(|| Some(headers.get(API_KEY)?.as_bytes()))
+    bearer(headers).or_else(|| Some(headers.get(X_API_KEY)?.as_bytes()))
+}
+
+/// The bearer token of a request (RFC 6750), if it carries one.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert(AUTHORIZATION, HeaderValue::from_static("bearer k-1"));
+/// assert_eq!(paddler_core::forward::bearer(&headers), Some(b"k-1".as_slice()));
+/// ```
+pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod admission;
 mod asked;
 mod attempt;
 mod body;
-mod client;
 #[cfg(feature = "decompress")]
 mod decode;
 mod forwarded;
@@ -21,6 +20,7 @@ mod http2;
 mod intake;
 #[cfg(feature = "keys")]
 mod keys;
+mod line;
 mod local;
 mod metered;
 mod options;
@@ -47,6 +47,7 @@ mod waiting;
 
 pub use accept::{Accept, Connection, OverTls, Peer};
 pub use body::{Body, BoxError};
+pub use headers::bearer;
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
 pub use options::{Annotate, RouterOptions, Timeouts};

@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use super::accept::OverTls;
 use super::accept::{Connection, Peer};
 use super::body::Body;
-use super::client::Client;
 #[cfg(feature = "http2")]
 use super::http2;
+use super::line::Line;
 use super::server::ServeOptions;
 use super::upgrade::Within;
 use super::vetting::vet;
@@ -84,14 +84,14 @@ where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
 {
-    let (client, io) = Client::new(connection, serving.options.client_idle);
+    let (line, io) = Line::new(connection, serving.options.client_idle);
     let within = serving.within.clone();
     let result = tokio::select! {
         // First: how it ended by itself counts.
         biased;
-        result = begin(io, client.clone(), serving) => result,
+        result = begin(io, line.clone(), serving) => result,
         // All that goes on for it is dropped.
-        () = client.hung_up() => return,
+        () = line.hung_up() => return,
     };
     if let Err(error) = &result {
         tracing::debug!(%error, "a client's connection has ended");
@@ -100,8 +100,8 @@ where
         // Who says the last word in one direction may go on to listen.
         return passing.await;
     }
-    if client.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
-        client.linger().await;
+    if line.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
+        line.linger().await;
     }
 }
 
@@ -109,7 +109,7 @@ where
 #[cfg(feature = "tls")]
 async fn begin<S>(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    client: Arc<Client>,
+    line: Arc<Line>,
     mut serving: Serving<S>,
 ) -> hyper::Result<()>
 where
@@ -117,7 +117,7 @@ where
     S::Future: Send + 'static,
 {
     let Some(tls) = serving.options.tls.clone() else {
-        return speak(io, client, serving).await;
+        return speak(io, line, serving).await;
     };
     let stop = serving.stop();
     let accepted = tokio::select! {
@@ -129,8 +129,8 @@ where
     serving.over_tls = true;
     match accepted {
         #[cfg(feature = "http2")]
-        Ok((io, true)) => speak(io, client, serving).await,
-        Ok((io, _)) => http1(io, client, serving).await,
+        Ok((io, true)) => speak(io, line, serving).await,
+        Ok((io, _)) => http1(io, line, serving).await,
         Err(error) => {
             tracing::debug!(%error, peer = %serving.peer.0, "no TLS with a client");
             Ok(())
@@ -142,21 +142,21 @@ where
 #[cfg(not(feature = "tls"))]
 async fn begin<S>(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    client: Arc<Client>,
+    line: Arc<Line>,
     serving: Serving<S>,
 ) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
 {
-    speak(io, client, serving).await
+    speak(io, line, serving).await
 }
 
 /// Speaks what the client speaks.
 #[cfg(feature = "http2")]
 async fn speak<S>(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    client: Arc<Client>,
+    line: Arc<Line>,
     serving: Serving<S>,
 ) -> hyper::Result<()>
 where
@@ -176,7 +176,7 @@ where
             let (options, stop) = (serving.options.clone(), serving.stop());
             http2::serve(io, &options, move |request| serving.answer(request), stop).await
         }
-        Ok(Ok(Read { io, http2: false })) => http1(io, client, serving).await,
+        Ok(Ok(Read { io, http2: false })) => http1(io, line, serving).await,
         // It has left before it said a word, or said none in time.
         Ok(Err(_)) | Err(_) => Ok(()),
     }
@@ -186,13 +186,13 @@ where
 #[cfg(not(feature = "http2"))]
 async fn speak<S>(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    client: Arc<Client>,
+    line: Arc<Line>,
     serving: Serving<S>,
 ) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
 {
-    http1(io, client, serving).await
+    http1(io, line, serving).await
 }
 
 fn builder(options: &ServeOptions) -> http1::Builder {
@@ -206,13 +206,13 @@ fn builder(options: &ServeOptions) -> http1::Builder {
 
 async fn http1<S>(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    client: Arc<Client>,
+    line: Arc<Line>,
     serving: Serving<S>,
 ) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
 {
-    let (builder, stop, watched) = (builder(&serving.options), serving.stop(), client.clone());
+    let (builder, stop, watched) = (builder(&serving.options), serving.stop(), line.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         watched.asked(request.version());
         let (answer, watched) = (serving.answer(request), watched.clone());
@@ -236,7 +236,7 @@ where
         }
     };
     if result.as_ref().is_err_and(hyper::Error::is_user) {
-        client.break_off();
+        line.break_off();
     }
     result
 }

@@ -15,6 +15,9 @@ use crate::upstream::UpstreamTimeouts;
 /// The word for the end of a request whose time as a whole is over. It is no fault of the upstream's.
 pub(super) const WHOLE: &str = "whole_timeout";
 
+/// The word for the end of a request whose answer did not begin in time.
+pub(super) const FIRST_BYTE: &str = "first_byte_timeout";
+
 /// What is known of one request's times before it has a place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowed {
@@ -93,7 +96,7 @@ impl Stages {
     pub(super) fn head(&self, now: Instant) -> (Duration, &'static str) {
         match self.ends.map(|ends| ends.saturating_duration_since(now)) {
             Some(left) if left < self.first_byte => (left, WHOLE),
-            _ => (self.first_byte, "first_byte_timeout"),
+            _ => (self.first_byte, FIRST_BYTE),
         }
     }
 }

@@ -14,8 +14,7 @@ use arc_swap::ArcSwap;
 use rustls::crypto::ring;
 use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -23,6 +22,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::{ClientCertificates, ListenerTls};
+use crate::pem;
 
 /// TLS with clients. Clones share the certificate in force.
 #[derive(Clone)]
@@ -126,10 +126,8 @@ impl fmt::Debug for Tls {
 fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
     let ListenerTls { certificate, key, .. } = settings;
     let chain = certificates(certificate, "its certificate and those between it and the root")?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| {
-        let mend = "the key of the certificate, in PEM, should stand there";
-        fault(key, format!("it holds no private key ({error}); {mend}"))
-    })?;
+    let secret =
+        pem::private_key(key, "the key of the certificate").map_err(|problem| fault(key, problem))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -167,21 +165,7 @@ const PROTOCOLS: &[&str] = &["h2", "http/1.1"];
 const PROTOCOLS: &[&str] = &["http/1.1"];
 
 fn certificates(file: &Path, which: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let unreadable = |error| {
-        fault(
-            file,
-            format!("it cannot be read as certificates in PEM ({error})"),
-        )
-    };
-    let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).map_err(unreadable)?.collect();
-    let all = all.map_err(unreadable)?;
-    if all.is_empty() {
-        return Err(fault(
-            file,
-            format!("it holds no certificate; {which}, in PEM, should stand there"),
-        ));
-    }
-    Ok(all)
+    pem::certificates(file, which).map_err(|problem| fault(file, problem))
 }
 
 fn fault(file: &Path, problem: String) -> TlsError {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::pool::Pool;
 use super::{Fault, PoolHealth, UpstreamHealth, Verdict};
 use crate::Moment;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::upstream::{Ledger, UpstreamId};
 
 /// The health of all upstreams of one board, beside its ledger.
@@ -31,7 +31,7 @@ pub(crate) struct Known {
 }
 
 impl HealthBook {
-    pub(crate) fn new(ledger: Arc<Ledger>, rules: Rules) -> Self {
+    pub(crate) fn new(ledger: Arc<Ledger>, rules: HealthRules) -> Self {
         Self {
             ledger,
             pool: Mutex::new(Pool::new(rules)),
@@ -78,16 +78,16 @@ impl HealthBook {
         opened
     }
 
-    pub(crate) fn set_rules(&self, rules: Rules, now: Moment) {
+    pub(crate) fn set_rules(&self, rules: HealthRules, now: Moment) {
         self.change(now, |pool| {
             pool.set_rules(rules);
             pool.touch_all();
         });
     }
 
-    pub(crate) fn join(&self, (place, tenant): (u32, u16), id: UpstreamId, known: Known, now: Moment) {
+    pub(crate) fn join(&self, (place, tenancy): (u32, u16), id: UpstreamId, known: Known, now: Moment) {
         self.change(now, |pool| {
-            pool.join(place, tenant, id, now);
+            pool.join(place, tenancy, id, now);
             pool.update(place, known.usable, known.room, false, now);
         });
     }
@@ -126,7 +126,7 @@ impl HealthBook {
     /// Takes down how an attempt went. `probe`: it was the one request that was let in.
     pub(crate) fn report(
         self: &Arc<Self>,
-        (place, tenant): (u32, u16),
+        (place, tenancy): (u32, u16),
         verdict: Verdict,
         probe: bool,
         now: Moment,
@@ -134,35 +134,35 @@ impl HealthBook {
         let fault = match verdict {
             Verdict::Answered => {
                 if self.ledger.answered(place) || probe {
-                    self.answered((place, tenant), probe, now);
+                    self.answered((place, tenancy), probe, now);
                 }
                 return None;
             }
             Verdict::Busy(asked) => {
                 let asked = asked.unwrap_or_default();
-                self.change(now, |pool| pool.pause(place, tenant, asked, now));
+                self.change(now, |pool| pool.pause(place, tenancy, asked, now));
                 return None;
             }
             Verdict::Fault(fault) | Verdict::FaultUntil(fault, _) => fault,
         };
         let number = self.change(now, |pool| {
-            let number = pool.fault(place, tenant, fault, probe, now);
+            let number = pool.fault(place, tenancy, fault, probe, now);
             if let Verdict::FaultUntil(_, asked) = verdict {
-                pool.pause(place, tenant, asked, now);
+                pool.pause(place, tenancy, asked, now);
             }
             self.say_ejected(pool, place, fault, now);
             number
         });
         Some(FaultReceipt {
             book: self.clone(),
-            place: (place, tenant),
+            place: (place, tenancy),
             number: number?,
         })
     }
 
-    fn answered(&self, (place, tenant): (u32, u16), probe: bool, now: Moment) {
+    fn answered(&self, (place, tenancy): (u32, u16), probe: bool, now: Moment) {
         self.change(now, |pool| {
-            if pool.answered(place, tenant, probe, now)
+            if pool.answered(place, tenancy, probe, now)
                 && let Some(member) = pool.member(place)
             {
                 tracing::info!(upstream = %member.id, "upstream answers again");
@@ -171,9 +171,9 @@ impl HealthBook {
     }
 
     /// An answer has come to its end: news only where a row of faults may end with it.
-    pub(crate) fn completed(&self, (place, tenant): (u32, u16)) {
+    pub(crate) fn completed(&self, (place, tenancy): (u32, u16)) {
         if self.ledger.is_watched(place) {
-            self.change(Moment::ZERO, |pool| pool.completed(place, tenant));
+            self.change(Moment::ZERO, |pool| pool.completed(place, tenancy));
         }
     }
 
@@ -230,9 +230,9 @@ pub struct FaultReceipt {
 impl FaultReceipt {
     /// Takes it back: it counts no more, and an ejection that rested on it is lifted.
     pub fn take_back(self, now: Moment) {
-        let (place, tenant) = self.place;
+        let (place, tenancy) = self.place;
         self.book
-            .change(now, |pool| pool.forgive(place, tenant, self.number));
+            .change(now, |pool| pool.forgive(place, tenancy, self.number));
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Cause, Fault, HealthState, UpstreamHealth};
 use crate::Moment;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::upstream::UpstreamId;
 
 /// Time in service that makes one ejection forgotten, so that the next one is shorter again.
@@ -52,7 +52,7 @@ struct Counted {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) id: UpstreamId,
-    pub(super) tenant: u16,
+    pub(super) tenancy: u16,
     /// By its own word and the operator's it can be sent work.
     pub(super) usable: bool,
     /// What it takes at once when it is warm.
@@ -71,10 +71,10 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(id: UpstreamId, tenant: u16, now: Moment) -> Self {
+    pub(super) fn new(id: UpstreamId, tenancy: u16, now: Moment) -> Self {
         Self {
             id,
-            tenant,
+            tenancy,
             usable: true,
             room: 1,
             joined: now,
@@ -99,7 +99,7 @@ impl Member {
     }
 
     /// Counts a fault in a row; says whether the row is long enough now to eject.
-    pub(super) fn count(&mut self, fault: Fault, number: u64, rules: &Rules) -> bool {
+    pub(super) fn count(&mut self, fault: Fault, number: u64, rules: &HealthRules) -> bool {
         let request = match fault {
             Fault::Failed { request } => Some(request),
             _ => None,
@@ -124,13 +124,13 @@ impl Member {
     }
 
     /// The probe has failed: what it is ejected for is this fault alone.
-    pub(super) fn count_alone(&mut self, fault: Fault, number: u64, rules: &Rules) {
+    pub(super) fn count_alone(&mut self, fault: Fault, number: u64, rules: &HealthRules) {
         self.row.clear();
         self.count(fault, number, rules);
     }
 
     /// Out, for a time that has doubled with each ejection that is not forgotten yet.
-    pub(super) fn eject(&mut self, cause: Cause, now: Moment, rules: &Rules) {
+    pub(super) fn eject(&mut self, cause: Cause, now: Moment, rules: &HealthRules) {
         let forgotten = now.since(self.returned).as_nanos() / FORGOTTEN_AFTER.as_nanos();
         let in_service = !matches!(self.state, State::Probing);
         let level = if in_service {

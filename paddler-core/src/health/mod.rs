@@ -6,7 +6,7 @@
 //! | what happens | what follows |
 //! |---|---|
 //! | no connection can be made | out at once, for a short time at first; an answered poll lets a probe in |
-//! | [`eject_after`](crate::config::Health::eject_after) faults in a row: sent and no byte came back, broken off, late, 502, 503, 504 | out, unless too many are |
+//! | [`eject_after`](crate::config::HealthRules::eject_after) faults in a row: sent and no byte came back, broken off, late, 502, 503, 504 | out, unless too many are |
 //! | 500s | the same, but those of one request count once: it may be the request's own fault |
 //! | any other answer, 4xx among them | a row of faults ends |
 //! | 429, or 503 with `Retry-After` | busy: no new request for as long as it asks |

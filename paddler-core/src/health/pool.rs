@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::member::{Ejected, Member, State};
 use super::{Cause, Fault, PoolHealth, UpstreamHealth, rates};
 use crate::Moment;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::upstream::{Gate, UpstreamId};
 
 /// How often a limit that grows is looked at.
@@ -14,7 +14,7 @@ const STEP: Duration = Duration::from_millis(250);
 /// The machine. Pure; whoever drives it puts the gates in force.
 #[derive(Debug)]
 pub(super) struct Pool {
-    rules: Rules,
+    rules: HealthRules,
     /// By place.
     members: Vec<Option<Member>>,
     faults: u64,
@@ -29,7 +29,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: HealthRules) -> Self {
         Self {
             rules,
             members: Vec::new(),
@@ -60,7 +60,7 @@ impl Pool {
         pauses.try_fold(None, first).flatten()
     }
 
-    pub(super) fn set_rules(&mut self, rules: Rules) {
+    pub(super) fn set_rules(&mut self, rules: HealthRules) {
         self.rules = rules;
     }
 
@@ -84,8 +84,8 @@ impl Pool {
     }
 
     /// The same, if it is still this tenant.
-    fn of(&mut self, place: u32, tenant: u16) -> Option<&mut Member> {
-        self.at(place).filter(|member| member.tenant == tenant)
+    fn of(&mut self, place: u32, tenancy: u16) -> Option<&mut Member> {
+        self.at(place).filter(|member| member.tenancy == tenancy)
     }
 
     pub(super) fn touch_all(&mut self) {
@@ -101,8 +101,8 @@ impl Pool {
         Some(self.member(place)?.health(self.rules.slow_start))
     }
 
-    pub(super) fn join(&mut self, place: u32, tenant: u16, id: UpstreamId, now: Moment) {
-        let mut member = Member::new(id, tenant, now);
+    pub(super) fn join(&mut self, place: u32, tenancy: u16, id: UpstreamId, now: Moment) {
+        let mut member = Member::new(id, tenancy, now);
         if self.has_settled(place, now) {
             member.state = State::Warming { since: now };
         }
@@ -170,10 +170,10 @@ impl Pool {
     }
 
     /// A good answer. `probe`: to the one request that was let in. Returns whether it is let back in by that.
-    pub(super) fn answered(&mut self, place: u32, tenant: u16, probe: bool, now: Moment) -> bool {
+    pub(super) fn answered(&mut self, place: u32, tenancy: u16, probe: bool, now: Moment) -> bool {
         let panicking = self.totals.panicking;
         let slowly = !self.rules.slow_start.is_zero() && self.others_serve(place, Duration::ZERO, now);
-        let Some(member) = self.of(place, tenant) else {
+        let Some(member) = self.of(place, tenancy) else {
             return false;
         };
         let back = match member.state {
@@ -192,8 +192,8 @@ impl Pool {
     }
 
     /// An answer has come to its end.
-    pub(super) fn completed(&mut self, place: u32, tenant: u16) {
-        if let Some(member) = self.of(place, tenant)
+    pub(super) fn completed(&mut self, place: u32, tenancy: u16) {
+        if let Some(member) = self.of(place, tenancy)
             && !member.is_out()
         {
             member.end_row(true);
@@ -204,13 +204,13 @@ impl Pool {
     pub(super) fn fault(
         &mut self,
         place: u32,
-        tenant: u16,
+        tenancy: u16,
         fault: Fault,
         probe: bool,
         now: Moment,
     ) -> Option<u64> {
         let (rules, number) = (self.rules, self.faults);
-        let member = self.of(place, tenant)?;
+        let member = self.of(place, tenancy)?;
         member.failed = member.failed.saturating_add(1);
         let full = match member.state {
             // An answer to a request of before its ejection.
@@ -258,16 +258,16 @@ impl Pool {
     }
 
     /// It has asked to be left alone for so long.
-    pub(super) fn pause(&mut self, place: u32, tenant: u16, asked: Duration, now: Moment) {
+    pub(super) fn pause(&mut self, place: u32, tenancy: u16, asked: Duration, now: Moment) {
         let longest = self.rules.longest_time;
-        if let Some(member) = self.of(place, tenant) {
+        if let Some(member) = self.of(place, tenancy) {
             let until = now.saturating_add(asked.min(longest));
             member.paused_until = member.paused_until.max(Some(until));
         }
     }
 
-    pub(super) fn forgive(&mut self, place: u32, tenant: u16, number: u64) -> bool {
-        self.of(place, tenant)
+    pub(super) fn forgive(&mut self, place: u32, tenancy: u16, number: u64) -> bool {
+        self.of(place, tenancy)
             .is_some_and(|member| member.forgive(number))
     }
 

@@ -8,10 +8,10 @@ use super::pool::Pool;
 use super::rates::outliers;
 use super::{Cause, Fault, HealthState};
 use crate::Moment;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::upstream::{Gate, UpstreamId};
 
-const TENANT: u16 = 3;
+const TENANCY: u16 = 3;
 const BROKE: Fault = Fault::Broke;
 
 fn at(millis: u64) -> Moment {
@@ -23,25 +23,25 @@ fn secs(secs: u64) -> Moment {
 }
 
 /// So many upstreams that have been there for an hour.
-fn pool(members: u32, rules: Rules) -> Pool {
+fn pool(members: u32, rules: HealthRules) -> Pool {
     let mut pool = Pool::new(rules);
     for place in 0..members {
         let id = UpstreamId::new(format!("u{place}")).unwrap();
-        pool.join(place, TENANT, id, Moment::ZERO);
+        pool.join(place, TENANCY, id, Moment::ZERO);
         pool.update(place, true, 100, false, Moment::ZERO);
     }
     pool
 }
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> HealthRules {
+    HealthRules {
         slow_start: Duration::ZERO,
-        ..Rules::default()
+        ..HealthRules::default()
     }
 }
 
 fn fault(pool: &mut Pool, place: u32, fault: Fault, now: Moment) -> u64 {
-    let number = pool.fault(place, TENANT, fault, false, now).unwrap();
+    let number = pool.fault(place, TENANCY, fault, false, now).unwrap();
     pool.panics();
     number
 }
@@ -54,7 +54,7 @@ fn row(pool: &mut Pool, place: u32, now: Moment) {
 }
 
 fn answered(pool: &mut Pool, place: u32, probe: bool, now: Moment) {
-    pool.answered(place, TENANT, probe, now);
+    pool.answered(place, TENANCY, probe, now);
     pool.panics();
 }
 
@@ -113,7 +113,7 @@ fn times_double_and_are_forgotten_in_service() {
     for expected in [5, 10, 20, 40, 80, 160, 300, 300] {
         // The first by a row, the others by a probe that fails.
         if pool.tick(now).is_none() && gate(&pool, 0, now) == Gate::Probe {
-            pool.fault(0, TENANT, BROKE, true, now);
+            pool.fault(0, TENANCY, BROKE, true, now);
         } else {
             row(&mut pool, 0, now);
         }
@@ -216,13 +216,13 @@ fn when_all_are_out_nobody_is_until_one_answers() {
 #[test]
 fn busy_is_no_fault_and_lasts_as_long_as_is_asked() {
     let mut pool = pool(2, rules());
-    pool.pause(0, TENANT, Duration::from_secs(7), secs(9));
-    pool.pause(0, TENANT, Duration::from_secs(1), secs(9));
+    pool.pause(0, TENANCY, Duration::from_secs(7), secs(9));
+    pool.pause(0, TENANCY, Duration::from_secs(1), secs(9));
     assert_eq!(gate(&pool, 0, at(15_999)), Gate::Closed);
     assert_eq!(pool.tick(secs(10)), Some(secs(16)));
     assert_eq!(gate(&pool, 0, secs(16)), Gate::Open(None));
     assert_eq!(pool.health(0).unwrap().faults, 0);
-    pool.pause(1, TENANT, Duration::MAX, secs(9));
+    pool.pause(1, TENANCY, Duration::MAX, secs(9));
     assert_eq!(gate(&pool, 1, secs(308)), Gate::Closed);
     assert_eq!(
         gate(&pool, 1, secs(309)),
@@ -236,9 +236,9 @@ fn a_fault_that_is_taken_back_never_was() {
     let mut pool = pool(4, rules());
     let numbers = [0, 0, 0].map(|place| fault(&mut pool, place, BROKE, secs(9)));
     assert_eq!(gate(&pool, 0, secs(9)), Gate::Closed);
-    assert!(pool.forgive(0, TENANT, numbers[1]));
+    assert!(pool.forgive(0, TENANCY, numbers[1]));
     assert_eq!(gate(&pool, 0, secs(9)), Gate::Open(None));
-    assert!(!pool.forgive(0, TENANT, numbers[1]), "once");
+    assert!(!pool.forgive(0, TENANCY, numbers[1]), "once");
     fault(&mut pool, 0, BROKE, secs(9));
     assert_eq!(
         ejected_for(&pool, 0, secs(9)),
@@ -247,20 +247,20 @@ fn a_fault_that_is_taken_back_never_was() {
     );
     // A probe that failed by its own fault leaves the place to the next one.
     pool.tick(secs(14));
-    let probe = pool.fault(0, TENANT, BROKE, true, secs(14)).unwrap();
+    let probe = pool.fault(0, TENANCY, BROKE, true, secs(14)).unwrap();
     assert_eq!(gate(&pool, 0, secs(14)), Gate::Closed);
-    pool.forgive(0, TENANT, probe);
+    pool.forgive(0, TENANCY, probe);
     assert_eq!(gate(&pool, 0, secs(14)), Gate::Probe);
     // What another tenant of the place did is nothing to this one.
-    assert!(pool.fault(0, TENANT + 1, BROKE, false, secs(14)).is_none());
-    assert!(!pool.forgive(0, TENANT + 1, probe));
+    assert!(pool.fault(0, TENANCY + 1, BROKE, false, secs(14)).is_none());
+    assert!(!pool.forgive(0, TENANCY + 1, probe));
 }
 
 #[test]
 fn joiners_start_slowly_where_others_carry_the_load() {
-    let mut pool = pool(2, Rules::default());
+    let mut pool = pool(2, HealthRules::default());
     let join = |pool: &mut Pool, place: u32, now| {
-        pool.join(place, TENANT, UpstreamId::new(format!("n{place}")).unwrap(), now);
+        pool.join(place, TENANCY, UpstreamId::new(format!("n{place}")).unwrap(), now);
         pool.update(place, true, 300, false, now);
     };
     join(&mut pool, 2, secs(29));
@@ -281,7 +281,7 @@ fn joiners_start_slowly_where_others_carry_the_load() {
 
 #[test]
 fn who_comes_back_starts_slowly_too_and_at_once_where_he_is_the_only_one() {
-    let mut pool = pool(2, Rules::default());
+    let mut pool = pool(2, HealthRules::default());
     fault(&mut pool, 0, Fault::Unreachable, secs(9));
     pool.tick(secs(10));
     answered(&mut pool, 0, true, secs(10));
@@ -379,7 +379,7 @@ proptest! {
     /// asked for a pause, and whoever is out comes back within the longest time.
     #[test]
     fn rules_that_always_hold(steps in steps(), slow in any::<bool>()) {
-        let mut rules = if slow { Rules::default() } else { rules() };
+        let mut rules = if slow { HealthRules::default() } else { rules() };
         rules.longest_time = Duration::from_secs(20);
         let mut pool = pool(6, rules);
         let mut now = secs(100);
@@ -387,16 +387,16 @@ proptest! {
             match step {
                 Step::Fault(p, kind, probe) => {
                     let kind = [Fault::Unreachable, BROKE, Fault::Late, Fault::Unavailable, Fault::Failed { request: now.as_nanos() }][kind as usize];
-                    pool.fault(p, TENANT, kind, probe, now);
+                    pool.fault(p, TENANCY, kind, probe, now);
                 }
-                Step::Answered(p, probe) => { pool.answered(p, TENANT, probe, now); }
-                Step::Pause(p, ms) => pool.pause(p, TENANT, Duration::from_millis(ms), now),
+                Step::Answered(p, probe) => { pool.answered(p, TENANCY, probe, now); }
+                Step::Pause(p, ms) => pool.pause(p, TENANCY, Duration::from_millis(ms), now),
                 Step::Polled(p) => pool.polled(p, now),
                 Step::Usable(p, usable) => pool.update(p, usable, 100, false, now),
-                Step::Forgive(p, number) => { pool.forgive(p, TENANT, number); }
+                Step::Forgive(p, number) => { pool.forgive(p, TENANCY, number); }
                 Step::Leave(p) => pool.leave(p),
                 Step::Join(p) => {
-                    pool.join(p, TENANT, UpstreamId::new(format!("u{p}")).unwrap(), now);
+                    pool.join(p, TENANCY, UpstreamId::new(format!("u{p}")).unwrap(), now);
                 }
                 Step::Wait(ms) => { now = now.saturating_add(Duration::from_millis(ms)); }
             }
@@ -431,7 +431,7 @@ fn an_answer_that_begins_ends_no_row_of_answers_that_break_off() {
     }
     answered(&mut pool, 0, false, secs(9));
     assert_eq!(pool.health(0).unwrap().faults, 2);
-    pool.completed(0, TENANT);
+    pool.completed(0, TENANCY);
     assert_eq!(pool.health(0).unwrap().faults, 0, "a whole one does");
     for _ in 0..3 {
         answered(&mut pool, 0, false, secs(9));
@@ -443,7 +443,7 @@ fn an_answer_that_begins_ends_no_row_of_answers_that_break_off() {
 #[test]
 fn all_are_paused_until_the_first_of_them_is_not() {
     let mut pool = pool(3, rules());
-    let pause = |pool: &mut Pool, place, secs| pool.pause(place, TENANT, Duration::from_secs(secs), at(0));
+    let pause = |pool: &mut Pool, place, secs| pool.pause(place, TENANCY, Duration::from_secs(secs), at(0));
     pause(&mut pool, 0, 9);
     pause(&mut pool, 1, 7);
     assert_eq!(pool.all_paused_until(secs(1)), None);

@@ -41,6 +41,7 @@ use pace::Pace;
 pub use priority::Priority;
 use priority::Turns;
 pub use retries::RetryBudget;
+pub(crate) use tenants::MOST_WEIGHT;
 use tenants::{Tenants, Turn};
 pub use tried::Tried;
 
@@ -433,7 +434,8 @@ impl<T> WaitQueue<T> {
                 std::cmp::Ordering::Less => lacks && spare(*class),
                 std::cmp::Ordering::Equal => {
                     let own = tenants.waiting(&facts.tenant) as u64 + 1;
-                    many as u64 * u64::from(facts.tenant_weight.max(1)) > own * u64::from(weight)
+                    many as u64 * u64::from(facts.tenant_weight.clamp(1, MOST_WEIGHT))
+                        > own * u64::from(weight)
                 }
             };
             goes.then_some(turn.1)

@@ -12,6 +12,9 @@ use super::charge::Charge;
 use super::groups::{GroupId, Groups, Round};
 use crate::Moment;
 
+/// The most that a tenant may count for, against 1.
+pub(crate) const MOST_WEIGHT: u32 = 1_000;
+
 /// Whose it is. All requests without a tenant share one account.
 pub(super) type Name = Option<Arc<str>>;
 
@@ -21,7 +24,7 @@ pub(super) type Turn = (Moment, Ticket);
 /// Tenants remembered of whom nobody waits. More are only known while they wait, which the queue's own limit bounds.
 const REMEMBERED: usize = 1024;
 
-/// Parts of a token that accounts count in, so that weights up to [`MOST_WEIGHT`](Account::MOST_WEIGHT) divide.
+/// Parts of a token that accounts count in, so that weights up to [`MOST_WEIGHT`] divide.
 const PARTS: u64 = 1_000;
 
 /// The tenants of one class.
@@ -68,8 +71,6 @@ impl Line {
 }
 
 impl Account {
-    const MOST_WEIGHT: u32 = 1_000;
-
     fn parts(&self, tokens: u64) -> u64 {
         tokens.saturating_mul(PARTS) / u64::from(self.weight)
     }
@@ -104,7 +105,7 @@ impl Tenants {
             waiting: 0,
             lines: Vec::new(),
         });
-        account.weight = weight.clamp(1, Account::MOST_WEIGHT);
+        account.weight = weight.clamp(1, MOST_WEIGHT);
         if account.waiting == 0 {
             account.used = account.used.max(least);
             self.order.insert((account.used, name.clone()));

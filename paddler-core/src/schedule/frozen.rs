@@ -17,7 +17,7 @@ pub(crate) struct Frozen {
     pub(crate) requests: Vec<u32>,
     pub(crate) prefill: Vec<u64>,
     /// Upstreams taken out at once: draining or ejected.
-    pub(crate) barred: Vec<u64>,
+    pub(crate) shut: Vec<u64>,
     /// Upstreams where we ourselves have an open lease with the adapter asked for.
     pub(crate) own_active: Vec<u64>,
     /// Adapters with an open lease of ours that the upstream has not reported.
@@ -32,7 +32,7 @@ struct Written {
     limit: Vec<Option<u32>>,
     requests: Vec<u32>,
     prefill: Vec<u64>,
-    barred: Vec<u64>,
+    shut: Vec<u64>,
     own_active: Vec<u64>,
     own_adapters: Vec<u8>,
 }
@@ -46,7 +46,7 @@ impl From<Frozen> for Written {
             limit: words().map(limit).collect(),
             requests: frozen.requests,
             prefill: frozen.prefill,
-            barred: frozen.barred,
+            shut: frozen.shut,
             own_active: frozen.own_active,
             own_adapters: frozen.own_adapters,
         }
@@ -68,7 +68,7 @@ impl TryFrom<Written> for Frozen {
             reserve: written.weight.iter().zip(&written.limit).map(pack).collect(),
             requests: written.requests,
             prefill: written.prefill,
-            barred: written.barred,
+            shut: written.shut,
             own_active: written.own_active,
             own_adapters: written.own_adapters,
         })
@@ -80,8 +80,8 @@ impl Frozen {
         let ledger = &snapshot.ledger;
         let words = snapshot.entries.len().div_ceil(LANES);
         let read = |what| if reads.contains(what) { words } else { 0 };
-        self.barred.clear();
-        self.barred.extend((0..words).map(|word| ledger.barred(word)));
+        self.shut.clear();
+        self.shut.extend((0..words).map(|word| ledger.shut(word)));
         column(&mut self.reserve, read(Reads::LOAD), |chunk, to| {
             ledger.freeze_weight(chunk, to);
         });
@@ -119,8 +119,8 @@ impl Frozen {
         }
     }
 
-    pub(crate) fn is_barred(&self, word: usize) -> u64 {
-        self.barred.get(word).copied().unwrap_or(0)
+    pub(crate) fn shut(&self, word: usize) -> u64 {
+        self.shut.get(word).copied().unwrap_or(0)
     }
 
     pub(crate) fn has_own_active(&self, place: usize) -> bool {

@@ -115,7 +115,7 @@ impl Snapshot {
             signals: self.tree.signals(),
         };
         let live = &self.columns.live;
-        let mut set = arena.candidates(live.len(), |word| live[word] & !cx.frozen.is_barred(word));
+        let mut set = arena.candidates(live.len(), |word| live[word] & !cx.frozen.shut(word));
         if let Err(ending) = self.allow(lost, ask, &mut set) {
             observer.ended(&cx, &ending);
             return ending.into();
@@ -202,7 +202,7 @@ impl Snapshot {
         };
         let taken = self
             .ledger
-            .try_take(upstream.0, self.columns.tenant[upstream.get()], take, now)?;
+            .try_take(upstream.0, self.columns.tenancy[upstream.get()], take, now)?;
         Some(Lease::new(self.health.clone(), spec.id.clone(), taken, take))
     }
 }

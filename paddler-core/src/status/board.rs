@@ -9,7 +9,7 @@ use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
 use super::{Degraded, Failure, FailureKind, Health, Published, Report};
 use crate::Moment;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::health::{HealthBook, Known};
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
@@ -24,7 +24,7 @@ pub struct BoardOptions {
     /// The shortest time between two publishes. Default 10 ms: at most 100 a second, whatever the sources do.
     pub publish_every: Duration,
     /// When an upstream that fails is left out, and for how long.
-    pub health: Rules,
+    pub health: HealthRules,
 }
 
 /// What an upstream that has no limit and tells no room is taken to run at once, for as long as it warms up: vLLM's own
@@ -36,7 +36,7 @@ impl Default for BoardOptions {
         Self {
             settle: Duration::from_secs(10),
             publish_every: Duration::from_millis(10),
-            health: Rules::default(),
+            health: HealthRules::default(),
         }
     }
 }
@@ -209,7 +209,7 @@ impl StatusBoard {
     }
 
     /// Has other rules for upstreams that fail hold from now on.
-    pub fn set_health(&mut self, rules: Rules) {
+    pub fn set_health(&mut self, rules: HealthRules) {
         self.options.health = rules;
         self.health.set_rules(rules, self.now);
     }
@@ -264,7 +264,7 @@ impl StatusBoard {
             let moved = entry.spec.url != spec.url;
             if moved {
                 // What the machine at the old address has said is not true of this one.
-                let asked_from_now_on = ledger.sample(index.0, entry.tenant, now).sequence;
+                let asked_from_now_on = ledger.sample(index.0, entry.tenancy, now).sequence;
                 entry.forget(asked_from_now_on);
             }
             entry.spec = Arc::new(spec);
@@ -281,7 +281,7 @@ impl StatusBoard {
             return Applied::Full(id);
         };
         let mut entry = Entry::new(spec);
-        entry.tenant = self.ledger.open(place, entry.own_limit());
+        entry.tenancy = self.ledger.open(place, entry.own_limit());
         self.entries[place as usize] = Some(Arc::new(entry));
         Arc::make_mut(&mut self.by_id).insert(id.clone(), UpstreamIndex(place));
         self.begin(UpstreamIndex(place), &id);
@@ -293,7 +293,7 @@ impl StatusBoard {
         if let Some(entry) = &self.entries[index.get()] {
             let known = self.known(index, entry, false);
             self.health
-                .join((index.0, entry.tenant), id.clone(), known, self.now);
+                .join((index.0, entry.tenancy), id.clone(), known, self.now);
         }
     }
 
@@ -339,11 +339,11 @@ impl StatusBoard {
         let Some((index, entry)) = self.entry_mut(&id) else {
             return Applied::Unknown(id);
         };
-        let place = (index.0, entry.tenant);
-        if asked.is_some_and(|token| (token.place, token.tenant) != place || token.sequence < entry.sample) {
+        let place = (index.0, entry.tenancy);
+        if asked.is_some_and(|token| (token.place, token.tenancy) != place || token.sequence < entry.sample) {
             return Applied::Overtaken(id);
         }
-        let token = asked.unwrap_or_else(|| ledger.sample(index.0, entry.tenant, now));
+        let token = asked.unwrap_or_else(|| ledger.sample(index.0, entry.tenancy, now));
         let reported = reported_weight(&report);
         entry.others = reported.map_or(0, |reported| reported.saturating_sub(token.own));
         entry.reported_at = token.at;

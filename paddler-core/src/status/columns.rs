@@ -22,7 +22,7 @@ pub(crate) struct Columns {
     pub(crate) any_model: Box<[u64]>,
     /// Has told which models it serves.
     pub(crate) told_models: Box<[u64]>,
-    pub(crate) tenant: Box<[u16]>,
+    pub(crate) tenancy: Box<[u16]>,
     /// A stable hash of the id, for rendezvous.
     pub(crate) id_hash: Box<[u64]>,
     pub(crate) waiting: Box<[u32]>,
@@ -51,7 +51,7 @@ impl Columns {
             able: words(),
             any_model: words(),
             told_models: words(),
-            tenant: vec![0; n].into(),
+            tenancy: vec![0; n].into(),
             id_hash: vec![0; n].into(),
             waiting: counts(),
             running: counts(),
@@ -72,7 +72,7 @@ impl Columns {
 
     fn fill(&mut self, place: usize, entry: &Entry) {
         set(&mut self.live, place);
-        self.tenant[place] = entry.tenant;
+        self.tenancy[place] = entry.tenancy;
         self.id_hash[place] = stable_hash(entry.spec().id.as_str().as_bytes());
         self.room[place] = entry.room().unwrap_or(UNKNOWN);
         self.others[place] = entry.others;

@@ -9,7 +9,7 @@ use super::Report;
 use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
 use crate::Moment;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::health::HealthBook;
 use crate::schedule::{RecordVersion, Tree};
 use crate::upstream::{Ledger, UpstreamIndex, UpstreamSpec};
@@ -105,14 +105,14 @@ impl Snapshot {
                 )));
             }
             let mut entry = one.entry();
-            entry.tenant = ledger.open(one.place, entry.own_limit());
+            entry.tenancy = ledger.open(one.place, entry.own_limit());
             entries[place] = Some(Arc::new(entry));
         }
         let names = Arc::new(Names::gather(&entries, &mut NameIds::default()));
         Ok(Self::of(
             record.generation,
             record.published,
-            (Arc::new(HealthBook::new(ledger, Rules::default())), tree),
+            (Arc::new(HealthBook::new(ledger, HealthRules::default())), tree),
             entries,
             Arc::new(by_id),
             names,

@@ -21,7 +21,7 @@ use super::poll::{PollOptions, Polled};
 use super::source::StatusSource;
 use super::{Applied, Published, StatusBoard, StatusEvent};
 use crate::clock::Clock;
-use crate::config::Health as Rules;
+use crate::config::HealthRules;
 use crate::schedule::Tree;
 use crate::upstream::{Connect, UpstreamId};
 
@@ -46,7 +46,7 @@ pub struct StatusLoop {
 enum Command {
     Apply(StatusEvent),
     SetTree(Tree),
-    SetHealth(Rules),
+    SetHealth(HealthRules),
     SetPoll(Option<PollOptions>),
     Drain {
         id: UpstreamId,
@@ -125,7 +125,7 @@ impl StatusLoop {
     ///
     /// # Errors
     /// When the loop has ended.
-    pub async fn set_health(&self, rules: Rules) -> Result<(), LoopEnded> {
+    pub async fn set_health(&self, rules: HealthRules) -> Result<(), LoopEnded> {
         self.commands
             .send(Command::SetHealth(rules))
             .await

@@ -23,7 +23,7 @@ pub struct Entry {
     pub(crate) spec: Arc<UpstreamSpec>,
     /// Counts the specs that this id has had: a changed address under the same id is a new connection pool.
     pub(crate) generation: u64,
-    pub(crate) tenant: u16,
+    pub(crate) tenancy: u16,
     pub(crate) report: Option<Arc<Report>>,
     pub(crate) reported_at: Moment,
     /// The number of the sample that the report was asked with.
@@ -45,7 +45,7 @@ impl Entry {
         Self {
             spec,
             generation: 0,
-            tenant: 0,
+            tenancy: 0,
             report: None,
             reported_at: Moment::ZERO,
             sample: 0,
@@ -60,7 +60,7 @@ impl Entry {
     pub(crate) fn forget(&mut self, sample: u64) {
         *self = Self {
             generation: self.generation,
-            tenant: self.tenant,
+            tenancy: self.tenancy,
             sample,
             ..Self::unheard(self.spec.clone())
         };
@@ -308,7 +308,7 @@ impl Snapshot {
         let mut words = [0; crate::upstream::LANES];
         self.columns.live.iter().enumerate().any(|(chunk, live)| {
             self.ledger.freeze_weight(chunk, &mut words);
-            let open = live & !self.ledger.barred(chunk);
+            let open = live & !self.ledger.shut(chunk);
             open != 0
                 && words.iter().enumerate().any(|(lane, word)| {
                     let word = Reserve(*word);
@@ -338,7 +338,10 @@ impl Snapshot {
     /// To be taken just before an upstream is asked how it is; its report then carries it.
     pub fn sample(&self, id: &str, now: Moment) -> Option<SampleToken> {
         let index = self.index(id)?;
-        Some(self.ledger.sample(index.0, self.columns.tenant[index.get()], now))
+        Some(
+            self.ledger
+                .sample(index.0, self.columns.tenancy[index.get()], now),
+        )
     }
 
     pub(crate) fn count(column: &[u32], upstream: UpstreamIndex) -> Option<u32> {

@@ -96,14 +96,14 @@ impl Lease {
         let probe = taken.take_probe();
         self.answered = verdict == Verdict::Answered;
         self.health
-            .report((taken.place, taken.tenant), verdict, probe, now)
+            .report((taken.place, taken.tenancy), verdict, probe, now)
     }
 
     /// The answer has come to its end, or the upstream has refused the work: the engine is free.
     pub fn complete(mut self) {
         if let Some(taken) = self.taken.take() {
             if self.answered {
-                self.health.completed((taken.place, taken.tenant));
+                self.health.completed((taken.place, taken.tenancy));
             }
             self.health.ledger().give_back(taken);
         }
@@ -132,7 +132,7 @@ impl Lease {
         // Counted twice for a moment, and never not at all.
         let ledger = self.health.ledger();
         let moved = ledger
-            .take_over(upstream.0, entry.tenant, take, taken)
+            .take_over(upstream.0, entry.tenancy, take, taken)
             .ok_or(upstream)?;
         if let Some(left) = self.taken.replace(moved) {
             ledger.give_back(left);

@@ -14,7 +14,7 @@
 //! Counters are independent of each other, and relaxed. Three facts span several of them:
 //! - *Quiet.* A request is counted before the word is changed, and uncounted after all else was given back. Each change
 //!   of the word publishes what came before it. So after [`Ledger::close`] has changed the word, the counts of all who
-//!   reserved before are seen, and whoever comes later finds another tenant; and whoever sees the count at zero sees
+//!   reserved before are seen, and whoever comes later finds another tenancy; and whoever sees the count at zero sees
 //!   all else given back.
 //! - *Probed.* Who is let in as a probe closes the gate by the same step in which he finds it open, so there is one.
 //! - *Sampled.* The weight is read before the young weight in it, so that requests which begin in between count as not
@@ -102,7 +102,7 @@ pub struct SampleToken {
     pub(crate) at: Moment,
     /// Whose it is: the place alone may be another upstream's by now.
     pub(crate) place: u32,
-    pub(crate) tenant: u16,
+    pub(crate) tenancy: u16,
 }
 
 impl SampleToken {
@@ -130,7 +130,7 @@ pub(crate) struct Take {
 #[must_use]
 pub(crate) struct Taken {
     pub(crate) place: u32,
-    pub(crate) tenant: u16,
+    pub(crate) tenancy: u16,
     pub(crate) weight: u32,
     pub(crate) tokens: u32,
     cell: Option<Cell>,
@@ -264,22 +264,22 @@ impl Ledger {
     }
 
     /// The upstreams of one word of the candidate set that get nothing now, whether barred or out for their health.
-    pub(crate) fn barred(&self, word: usize) -> u64 {
+    pub(crate) fn shut(&self, word: usize) -> u64 {
         self.known_chunk(word)
             .map_or(0, |chunk| chunk.barred.load(Relaxed) | chunk.gates.closed())
     }
 
-    /// Reserves for tenant `tenant` of the place, unless that exceeds the limit or the tenant has left.
-    pub(crate) fn try_take(&self, place: u32, tenant: u16, take: Take, now: Moment) -> Option<Taken> {
+    /// Reserves for a tenancy of the place, unless that exceeds the limit or the tenancy is over.
+    pub(crate) fn try_take(&self, place: u32, tenancy: u16, take: Take, now: Moment) -> Option<Taken> {
         let word = self.reserved(place);
-        if word.tenant() != tenant || !word.fits(take.weight) {
+        if word.tenancy() != tenancy || !word.fits(take.weight) {
             // The usual refusal writes nothing.
             return None;
         }
         let (chunk, lane) = self.chunk(place);
         let entry = chunk.gates.enter(lane)?;
-        let taken = self.take((place, tenant), take, Span::of(now), |word| {
-            word.take(tenant, take.weight)
+        let taken = self.take((place, tenancy), take, Span::of(now), |word| {
+            word.take(tenancy, take.weight)
         });
         let probe = entry == Entry::Probe;
         if probe && taken.is_none() {
@@ -289,16 +289,16 @@ impl Ledger {
     }
 
     /// Counts at the place what was taken elsewhere, whatever the limit says: somebody else has sent the request there.
-    /// `None` when the tenant has left.
-    pub(crate) fn take_over(&self, place: u32, tenant: u16, take: Take, from: &Taken) -> Option<Taken> {
-        self.take((place, tenant), take, from.born, |word| {
-            word.force(tenant, take.weight)
+    /// `None` when the tenancy is over.
+    pub(crate) fn take_over(&self, place: u32, tenancy: u16, take: Take, from: &Taken) -> Option<Taken> {
+        self.take((place, tenancy), take, from.born, |word| {
+            word.force(tenancy, take.weight)
         })
     }
 
     fn take(
         &self,
-        (place, tenant): (u32, u16),
+        (place, tenancy): (u32, u16),
         take: Take,
         born: Span,
         reserve: impl FnOnce(&ReserveWord) -> Option<u32>,
@@ -317,7 +317,7 @@ impl Ledger {
         }
         Some(Taken {
             place,
-            tenant,
+            tenancy,
             weight,
             tokens: take.tokens,
             cell,
@@ -370,7 +370,7 @@ impl Ledger {
     }
 
     /// To be taken just before a poll is sent.
-    pub(crate) fn sample(&self, place: u32, tenant: u16, now: Moment) -> SampleToken {
+    pub(crate) fn sample(&self, place: u32, tenancy: u16, now: Moment) -> SampleToken {
         let (chunk, lane) = self.chunk(place);
         let (sequence, settling, own) = self.settlings.sample(place, || {
             let weight = chunk.reserve[lane].load().weight();
@@ -382,7 +382,7 @@ impl Ledger {
             settling,
             at: now,
             place,
-            tenant,
+            tenancy,
         }
     }
 

@@ -1,6 +1,6 @@
 //! How much weight may be open at one upstream, and for whom?
 //!
-//! The reservation is the promise: weight and limit share one word with the number of the place's tenant, so
+//! The reservation is the promise: weight and limit share one word with the number of the place's tenancy, so
 //! compare-and-swap can neither exceed the limit nor land on another upstream that got the place since.
 
 use crate::upstream::sync::atomic::{
@@ -8,7 +8,7 @@ use crate::upstream::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// One word: tenant (16 bits), limit (24), weight (24).
+/// One word: tenancy (16 bits), limit (24), weight (24).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reserve(pub(crate) u64);
 
@@ -19,12 +19,12 @@ impl Reserve {
     /// Nothing open and no limit: the word of an upstream of which nothing was read.
     pub(crate) const IDLE: Self = Self(Self::FIELD << 24);
 
-    pub(crate) fn new(tenant: u16, limit: u32, weight: u32) -> Self {
+    pub(crate) fn new(tenancy: u16, limit: u32, weight: u32) -> Self {
         let field = |value: u32| u64::from(value.min(Self::UNLIMITED));
-        Self((u64::from(tenant) << 48) | (field(limit) << 24) | field(weight))
+        Self((u64::from(tenancy) << 48) | (field(limit) << 24) | field(weight))
     }
 
-    pub(crate) fn tenant(self) -> u16 {
+    pub(crate) fn tenancy(self) -> u16 {
         (self.0 >> 48) as u16
     }
 
@@ -50,7 +50,7 @@ impl Reserve {
     }
 
     fn with_weight(self, weight: u32) -> Self {
-        Self::new(self.tenant(), self.limit(), weight)
+        Self::new(self.tenancy(), self.limit(), weight)
     }
 }
 
@@ -83,21 +83,21 @@ impl ReserveWord {
             .map(Reserve)
     }
 
-    /// Lets the next tenant in. Returns its number.
+    /// Begins the next tenancy. Returns its number.
     pub(crate) fn open(&self, limit: u32) -> u16 {
-        let old = self.update(|old| Some(Reserve::new(old.tenant(), limit, old.weight())));
+        let old = self.update(|old| Some(Reserve::new(old.tenancy(), limit, old.weight())));
         let old = old.unwrap_or(Reserve(0));
         debug_assert_eq!(old.weight(), 0, "a place was given away that is in use");
-        old.tenant()
+        old.tenancy()
     }
 
-    /// Ends the tenancy: nobody who still knows this tenant can reserve any more. Open weight stays until it ends.
+    /// Ends the tenancy: nobody who still knows this one can reserve any more. Open weight stays until it ends.
     ///
     /// A number comes round after 65,536 tenancies, far more than the snapshots that anybody keeps.
     pub(crate) fn close(&self) {
         self.update(|old| {
             Some(Reserve::new(
-                old.tenant().wrapping_add(1),
+                old.tenancy().wrapping_add(1),
                 old.limit(),
                 old.weight(),
             ))
@@ -106,24 +106,24 @@ impl ReserveWord {
 
     /// Returns whether the limit rose.
     pub(crate) fn set_limit(&self, limit: u32) -> bool {
-        let old = self.update(|old| Some(Reserve::new(old.tenant(), limit, old.weight())));
+        let old = self.update(|old| Some(Reserve::new(old.tenancy(), limit, old.weight())));
         old.is_some_and(|old| limit > old.limit())
     }
 
-    /// Reserves for this tenant, unless it has left or the limit has no room. Returns what was taken.
-    pub(crate) fn take(&self, tenant: u16, weight: u32) -> Option<u32> {
-        self.add(tenant, |old| old.fits(weight).then(|| old.capped(weight)))
+    /// Reserves for this tenancy, unless it is over or the limit has no room. Returns what was taken.
+    pub(crate) fn take(&self, tenancy: u16, weight: u32) -> Option<u32> {
+        self.add(tenancy, |old| old.fits(weight).then(|| old.capped(weight)))
     }
 
-    /// Counts weight that is there already, whatever the limit says, unless the tenant has left.
-    pub(crate) fn force(&self, tenant: u16, weight: u32) -> Option<u32> {
-        self.add(tenant, |_| Some(weight))
+    /// Counts weight that is there already, whatever the limit says, unless the tenancy is over.
+    pub(crate) fn force(&self, tenancy: u16, weight: u32) -> Option<u32> {
+        self.add(tenancy, |_| Some(weight))
     }
 
-    fn add(&self, tenant: u16, wanted: impl Fn(Reserve) -> Option<u32>) -> Option<u32> {
+    fn add(&self, tenancy: u16, wanted: impl Fn(Reserve) -> Option<u32>) -> Option<u32> {
         // The count stops where the field ends: no machine holds so many requests.
         let after = |old: Reserve| Some(old.with_weight(old.weight().saturating_add(wanted(old)?)));
-        let old = self.update(|old| after(old).filter(|_| old.tenant() == tenant))?;
+        let old = self.update(|old| after(old).filter(|_| old.tenancy() == tenancy))?;
         Some(after(old)?.weight() - old.weight())
     }
 
@@ -143,15 +143,15 @@ mod tests {
 
     #[test]
     fn fields_keep_to_themselves_at_their_edges() {
-        for (tenant, limit, weight) in [
+        for (tenancy, limit, weight) in [
             (0, 0, 0),
             (u16::MAX, Reserve::UNLIMITED, Reserve::UNLIMITED),
             (7, Reserve::UNLIMITED - 1, 1),
         ] {
-            let word = Reserve::new(tenant, limit, weight);
+            let word = Reserve::new(tenancy, limit, weight);
             assert_eq!(
-                (word.tenant(), word.limit(), word.weight()),
-                (tenant, limit, weight)
+                (word.tenancy(), word.limit(), word.weight()),
+                (tenancy, limit, weight)
             );
         }
         let over = Reserve::new(1, u32::MAX, u32::MAX);

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, Health, Limits, ListenerTls, Mode,
-    ModelTimeouts, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts, Traceparent, Value, WebSockets,
+    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, HealthRules, Limits, ListenerTls,
+    Mode, ModelTimeouts, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts, Traceparent, Value,
+    WebSockets,
 };
 use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
@@ -71,7 +72,7 @@ fn every_setting_is_read() {
     poll.timeout = Duration::from_millis(1500);
     poll.concurrency = 8;
     assert_eq!(config.poll, poll);
-    let mut health = Health::default();
+    let mut health = HealthRules::default();
     health.eject_after = 5;
     health.eject_time = Duration::from_secs(30);
     health.unreachable_time = Duration::from_millis(500);

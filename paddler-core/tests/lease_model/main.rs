@@ -359,7 +359,7 @@ fn one_probe_at_a_time() {
         let other = thread::spawn(probe(ledger.clone(), inside.clone()));
         probe(ledger.clone(), inside)();
         other.join().unwrap();
-        assert_eq!(ledger.barred(0), 0, "the next one may come");
+        assert_eq!(ledger.shut(0), 0, "the next one may come");
         ledger.set_gate(PLACE, Gate::Open(None), false);
         assert_zero(&ledger, tenant);
     });
@@ -378,7 +378,7 @@ fn a_probe_that_ends_and_a_gate_that_closes() {
         };
         ledger.set_gate(PLACE, Gate::Closed, true);
         other.join().unwrap();
-        assert_ne!(ledger.barred(0), 0);
+        assert_ne!(ledger.shut(0), 0);
         assert!(take(&ledger, tenant, ONE).is_none());
     });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use paddler_core::config::Health;
+use paddler_core::config::HealthRules;
 use paddler_core::health::HealthState;
 use paddler_core::upstream::UpstreamId;
 use paddler_engine::{Engine, EngineConfig, Fault, FaultRule};
@@ -22,7 +22,7 @@ fn strict() -> Setup {
     })
 }
 
-fn with_health(change: impl FnOnce(&mut Health)) -> Setup {
+fn with_health(change: impl FnOnce(&mut HealthRules)) -> Setup {
     Setup::new().with(|setup| {
         setup.board.health.slow_start = Duration::ZERO;
         change(&mut setup.board.health);

@@ -9,7 +9,7 @@ use crate::config::read::Fields;
 /// When an upstream that fails is left out, and for how long: see [`crate::health`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
-pub struct Health {
+pub struct HealthRules {
     /// Faults in a row after which an upstream is left out, 1 to 100. A connection that cannot be made is enough by
     /// itself. Default 3: Envoy waits for 5, but each costs somebody a prompt here.
     pub eject_after: u32,
@@ -46,7 +46,7 @@ pub struct Retry {
     pub per_second: u32,
 }
 
-impl Default for Health {
+impl Default for HealthRules {
     fn default() -> Self {
         Self {
             eject_after: 3,
@@ -73,7 +73,7 @@ impl Default for Retry {
 /// The shortest time out: statuses are looked at four times a second.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-pub(super) fn health(fields: &mut Fields<'_>, health: &mut Health, faults: &mut Faults) {
+pub(super) fn health(fields: &mut Fields<'_>, health: &mut HealthRules, faults: &mut Faults) {
     whole(fields, "eject_after", (1, 100), &mut health.eject_after, faults);
     let times = [
         ("eject_time", &mut health.eject_time),

@@ -27,7 +27,7 @@ use crate::upstream::transport::{CallError, NewConnection, Sent, Upstream};
 use crate::upstream::{Extensions, HostHeader, InvalidUrl, UpstreamSpec};
 
 /// Where Anthropic's clients put their key, and some engines look for one.
-const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// An upstream over HTTP.
 pub struct HttpUpstream {

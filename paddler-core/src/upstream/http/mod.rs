@@ -26,6 +26,7 @@ use super::transport::{Connect, Upstream};
 use crate::forward::BoxError;
 
 pub use client::HttpUpstream;
+pub(crate) use client::X_API_KEY;
 pub use dial::{Dial, Io, Tcp};
 #[cfg(feature = "tls")]
 pub use tls::check_tls;

@@ -16,11 +16,11 @@ use rustls::ClientConfig;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio_rustls::TlsConnector;
 
 use super::dial::Io;
+use crate::pem;
 use crate::upstream::{InvalidUrl, Tls};
 
 pub(super) use words::refused_us;
@@ -174,8 +174,8 @@ fn read(tls: &Tls) -> Result<ClientConfig, String> {
         return Ok(builder.with_no_client_auth());
     };
     let chain = certificates(certificate, "our certificate")?;
-    let secret = PrivateKeyDer::from_pem_file(key)
-        .map_err(|error| format!("{} (our private key) cannot be read: {error}", key.display()))?;
+    let secret = pem::private_key(key, "the key of our certificate")
+        .map_err(|problem| format!("{} (our private key): {problem}", key.display()))?;
     builder.with_client_auth_cert(chain, secret).map_err(|error| {
         let [certificate, key] = [certificate, key].map(|file| file.display());
         format!("{certificate} and {key} (our certificate and its key) do not go together: {error}")
@@ -204,16 +204,5 @@ fn roots(tls: &Tls) -> Result<RootCertStore, String> {
 
 /// What a PEM file holds, at least one.
 fn certificates(file: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |error| format!("{} ({what}) cannot be read: {error}", file.display());
-    let found = CertificateDer::pem_file_iter(file)
-        .map_err(wrong)?
-        .collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(wrong)?;
-    if found.is_empty() {
-        return Err(format!(
-            "{} ({what}) holds no certificate: it should be PEM",
-            file.display()
-        ));
-    }
-    Ok(found)
+    pem::certificates(file, what).map_err(|problem| format!("{} ({what}): {problem}", file.display()))
 }

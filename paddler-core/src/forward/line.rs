@@ -25,8 +25,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// answer could be lost on the way.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A client's connection, seen from beside the one who serves it.
-pub(super) struct Client {
+/// A client's line: its connection, seen from beside the one who serves it.
+pub(super) struct Line {
     wire: Wire,
     /// Its last request was HTTP/1.0, where an answer without a length ends when the connection does.
     is_old: AtomicBool,
@@ -49,9 +49,9 @@ impl Wire {
     }
 }
 
-impl Client {
+impl Line {
     /// The connection, and its stream for the one who serves it, which breaks when the client takes nothing for `idle`.
-    pub(super) fn new(connection: Connection, idle: Duration) -> (Arc<Self>, ClientIo) {
+    pub(super) fn new(connection: Connection, idle: Duration) -> (Arc<Self>, LineIo) {
         let (wire, closer) = match connection.0 {
             Kind::Tcp(stream) => {
                 let (reads, closer) = stream.into_split();
@@ -59,19 +59,19 @@ impl Client {
             }
             Kind::Other(stream) => (Wire::Other(Mutex::new(stream)), None),
         };
-        let client = Arc::new(Self {
+        let line = Arc::new(Self {
             wire,
             is_old: AtomicBool::new(false),
             closes: AtomicBool::new(false),
             breaks_off: AtomicBool::new(false),
         });
-        let io = ClientIo {
-            client: client.clone(),
+        let io = LineIo {
+            line: line.clone(),
             closer,
             idle,
             stalled: None,
         };
-        (client, io)
+        (line, io)
     }
 
     /// Notes a request and what it speaks.
@@ -137,7 +137,7 @@ fn hang_up() -> Interest {
     Interest::READABLE
 }
 
-impl AsyncRead for &Client {
+impl AsyncRead for &Line {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let stream = match &self.wire {
             Wire::Tcp(half) => half.as_ref(),
@@ -158,15 +158,15 @@ impl AsyncRead for &Client {
 }
 
 /// A client's stream, which breaks when the client takes nothing for too long.
-pub(super) struct ClientIo {
-    client: Arc<Client>,
+pub(super) struct LineIo {
+    line: Arc<Line>,
     /// What closes our direction of a TCP stream, at the latest when it is dropped.
     closer: Option<OwnedWriteHalf>,
     idle: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl ClientIo {
+impl LineIo {
     /// Writes, if the client takes it, and waits no longer than it may.
     fn poll_io<T>(
         &mut self,
@@ -174,7 +174,7 @@ impl ClientIo {
         write: impl FnOnce(&mut Context<'_>, Pin<&mut dyn Io>) -> Poll<io::Result<T>>,
         write_tcp: impl FnOnce(&mut Context<'_>, &TcpStream) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let result = match &self.client.wire {
+        let result = match &self.line.wire {
             Wire::Tcp(half) => write_tcp(cx, half.as_ref()),
             Wire::Other(stream) => write(cx, Pin::new(&mut **Wire::lock(stream))),
         };
@@ -203,9 +203,9 @@ fn poll_tcp(
     }
 }
 
-impl Drop for ClientIo {
+impl Drop for LineIo {
     fn drop(&mut self) {
-        if self.client.breaks_off.load(Relaxed)
+        if self.line.breaks_off.load(Relaxed)
             && let Some(closer) = self.closer.take()
         {
             // Or the client would see a plain end before the error.
@@ -214,13 +214,13 @@ impl Drop for ClientIo {
     }
 }
 
-impl AsyncRead for ClientIo {
+impl AsyncRead for LineIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut &*self.client).poll_read(cx, buf)
+        Pin::new(&mut &*self.line).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for ClientIo {
+impl AsyncWrite for LineIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_io(
             cx,
@@ -242,7 +242,7 @@ impl AsyncWrite for ClientIo {
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.client.wire {
+        match &self.line.wire {
             Wire::Tcp(_) => true,
             Wire::Other(stream) => Wire::lock(stream).is_write_vectored(),
         }
