@@ -20,12 +20,14 @@
 //! have become free, and [`expire`](WaitQueue::expire) when somebody's time is over.
 
 mod charge;
+mod evict;
 mod groups;
 mod limits;
 mod pace;
 mod priority;
 mod retries;
 mod tenants;
+mod terms;
 mod tried;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,133 +37,16 @@ use crate::Moment;
 use crate::request::RequestFacts;
 use charge::Outputs;
 pub use charge::{Charge, Used};
-use groups::{GroupId, Groups, Round};
+use groups::{Groups, Round};
 pub use limits::{MinShares, QueueLimits};
 use pace::Pace;
 pub use priority::Priority;
 use priority::Turns;
 pub use retries::RetryBudget;
 pub(crate) use tenants::MOST_WEIGHT;
-use tenants::{Tenants, Turn};
+use tenants::Tenants;
+pub use terms::{ClassWaits, Offer, Pushed, QueueFull, Served, Ticket, Told, Waiting};
 pub use tried::Tried;
-
-/// The place of one who waits. It is never given again.
-///
-/// Of two tickets the one of who came first is less, also when he had a place, was refused there, and waits once more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket {
-    arrived: Moment,
-    number: u64,
-}
-
-/// Somebody who waits.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Waiting<T> {
-    /// What is asked for.
-    pub facts: RequestFacts,
-    /// Where the request has been already.
-    pub tried: Tried,
-    /// Since when.
-    pub since: Moment,
-    /// Until when.
-    pub deadline: Moment,
-    /// How to reach the one who waits.
-    pub handle: T,
-    priority: Priority,
-    turn: Turn,
-    group: GroupId,
-    alone: bool,
-    again: Option<Moment>,
-    asked: u64,
-}
-
-impl<T> Waiting<T> {
-    /// His class.
-    pub fn priority(&self) -> Priority {
-        self.priority
-    }
-
-    /// When he is to be asked again though nothing has changed.
-    pub fn again(&self) -> Option<Moment> {
-        self.again
-    }
-
-    /// The line of his tenant in which he stands.
-    fn line(&self) -> Option<GroupId> {
-        (!self.alone).then_some(self.group)
-    }
-}
-
-/// What somebody was told who found no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Told {
-    /// Nobody who could ever serve him is able to now: upstreams are starting, or there are none.
-    pub nobody_able: bool,
-    /// When he may be told something else though nothing has changed.
-    pub again: Option<Moment>,
-}
-
-/// What comes of asking somebody whether he can use what is free.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Offer<P> {
-    /// He gets a place.
-    Place(P),
-    /// He leaves the queue with this and without a place.
-    Leave(P),
-    /// He waits on.
-    Wait(Told),
-    /// He waits on, and nothing is free for anybody: the others need not be asked.
-    Full(Told),
-}
-
-/// Somebody who has left the queue with what was free.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Served<T, P> {
-    /// Who.
-    pub waiting: Waiting<T>,
-    /// What he got.
-    pub place: P,
-    /// What his tenant was charged for it; `None`: he got no place.
-    pub charge: Option<Charge>,
-}
-
-/// Somebody who waits now.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Pushed<T> {
-    /// His place in the queue.
-    pub ticket: Ticket,
-    /// Until when he waits, as of now.
-    pub deadline: Moment,
-    /// Who had to go for him.
-    pub evicted: Vec<Waiting<T>>,
-}
-
-/// How one class waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ClassWaits {
-    /// How many wait.
-    pub waiting: usize,
-    /// Since when whoever came first of them has waited.
-    pub oldest: Option<Moment>,
-    /// How many had to go for others, so far.
-    pub evicted: u64,
-}
-
-/// Why nobody more can wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum QueueFull {
-    /// As many wait as may.
-    Requests,
-    /// The bodies of those who wait are as large as they may be.
-    Bytes,
-}
 
 /// A bounded queue with classes and tenants: see the [module](self) for who is next.
 ///
@@ -381,64 +266,6 @@ impl<T> WaitQueue<T> {
             ticket,
             deadline,
             evicted,
-        })
-    }
-
-    /// Whether somebody like this could wait without anybody having to go.
-    pub fn has_room_for(&self, facts: &RequestFacts) -> bool {
-        self.len() < self.limits.max_requests
-            && self.bytes.saturating_add(facts.body_bytes) <= self.limits.max_bytes
-    }
-
-    /// Who has to go for somebody of this class.
-    fn victims(&self, priority: Priority, facts: &RequestFacts) -> Result<Vec<Ticket>, QueueFull> {
-        let mut victims = Vec::new();
-        if self.len() > self.limits.max_requests {
-            return Err(QueueFull::Requests);
-        }
-        if self.len() == self.limits.max_requests {
-            victims.push(self.victim(priority, facts).ok_or(QueueFull::Requests)?);
-        }
-        let bytes = |ticket: &Ticket| {
-            self.waiting
-                .get(ticket)
-                .map_or(0, |waiting| waiting.facts.body_bytes)
-        };
-        let freed: u64 = victims.iter().map(bytes).sum();
-        let wanted = (self.bytes - freed).saturating_add(facts.body_bytes);
-        let mut excess = wanted.saturating_sub(self.limits.max_bytes);
-        let lower = Priority::ALL.iter().rev().take_while(|class| **class > priority);
-        for ticket in lower.flat_map(|class| self.class(*class).members.iter().rev()) {
-            if excess == 0 {
-                break;
-            }
-            if !victims.contains(ticket) {
-                excess = excess.saturating_sub(bytes(ticket));
-                victims.push(*ticket);
-            }
-        }
-        if excess > 0 {
-            return Err(QueueFull::Bytes);
-        }
-        Ok(victims)
-    }
-
-    fn victim(&self, priority: Priority, facts: &RequestFacts) -> Option<Ticket> {
-        let spare = |class| self.len_of(class) > self.limits.part(class);
-        let lacks = self.len_of(priority) < self.limits.part(priority);
-        Priority::ALL.iter().rev().find_map(|class| {
-            let tenants = &self.class(*class).tenants;
-            let (turn, many, weight) = tenants.largest()?;
-            let goes = match class.cmp(&priority) {
-                std::cmp::Ordering::Greater => spare(*class),
-                std::cmp::Ordering::Less => lacks && spare(*class),
-                std::cmp::Ordering::Equal => {
-                    let own = tenants.waiting(&facts.tenant) as u64 + 1;
-                    many as u64 * u64::from(facts.tenant_weight.clamp(1, MOST_WEIGHT))
-                        > own * u64::from(weight)
-                }
-            };
-            goes.then_some(turn.1)
         })
     }
 
