@@ -160,15 +160,7 @@ impl Gateway {
             drop(requests);
         }
         let settle = config.shutdown.settle;
-        let stop = async {
-            stops.reach(1).await;
-            tracing::info!("stopping: answers under way go on; a second signal ends them");
-            router.stop();
-            tokio::select! {
-                () = sleep(settle) => {}
-                () = stops.reach(2) => {}
-            }
-        };
+        let stop = told_to_stop(&stops, &router, settle);
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = serve(listener, router.clone(), options, stop, stops.reach(2)).await?;
@@ -179,6 +171,17 @@ impl Gateway {
             );
         }
         Ok(())
+    }
+}
+
+/// Done when nobody is to be let in any more; `router` says before that it is not ready.
+async fn told_to_stop(stops: &Stops, router: &Router, settle: Duration) {
+    stops.reach(1).await;
+    tracing::info!("stopping: answers under way go on; a second signal ends them");
+    router.stop();
+    tokio::select! {
+        () = sleep(settle) => {}
+        () = stops.reach(2) => {}
     }
 }
 

@@ -43,12 +43,8 @@ pub(crate) async fn answer(
     let body = match Limited::new(body, core.config.max_body_bytes).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
-            let reply = face::error(
-                core.config.face,
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "the body is too large",
-            );
             looks.close = true;
+            let reply = refusal(&core, StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
             return Ok(face::dress(&core, reply, looks, None, turn));
         }
         Err(_) => return Err(Cut),
@@ -64,19 +60,13 @@ pub(crate) async fn answer(
     let mut effects = match Effects::gather(&core, &call, &route, looks) {
         Ok(effects) => effects,
         Err(error) => {
-            let reply = face::error(core.config.face, StatusCode::BAD_REQUEST, &error.to_string());
+            let reply = refusal(&core, StatusCode::BAD_REQUEST, &error.to_string());
             return Ok(face::dress(&core, reply, Looks::default(), None, turn));
         }
     };
-    let mut note = note(&core, &call, &route, &effects);
+    let note = note(&core, &call, &route, &effects);
     if let Some(end) = effects.end.take() {
-        if end == AtLimit::Reset {
-            turn.line().reset_at_end();
-        }
-        if let Some(note) = &mut note {
-            note.ended(End::Cut);
-        }
-        return Err(Cut);
+        return Err(cut(end, &turn, note));
     }
     if !effects.delay.is_zero() {
         tokio::time::sleep(effects.delay).await;
@@ -87,6 +77,21 @@ pub(crate) async fn answer(
         None => respond(&core, &call, route, effects).await,
     };
     Ok(face::dress(&core, reply, looks, note, turn))
+}
+
+fn refusal(core: &Core, status: StatusCode, message: &str) -> Reply {
+    face::error(core.config.face, status, message)
+}
+
+/// The connection ends without an answer.
+fn cut(end: AtLimit, turn: &Turn, note: Option<Note>) -> Cut {
+    if end == AtLimit::Reset {
+        turn.line().reset_at_end();
+    }
+    if let Some(mut note) = note {
+        note.ended(End::Cut);
+    }
+    Cut
 }
 
 /// Notes are taken of what makes the model work, and of whatever else has an id: polls would fill the journal.

@@ -156,10 +156,7 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Resu
         Ok(response) => response,
         Err(error) => return Err(failed(id, lease, &error, how.clock)),
     };
-    let sound = settle_length(response.headers_mut());
-    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if !sound || (switches && !(outgoing.websocket && upgrade::agrees(&response))) {
-        // No such upgrade was asked for, and an answer of two lengths is two answers.
+    if !is_sound(&mut response, outgoing) {
         return Err(Failed::Broken {
             receipt: fault(&mut lease, Fault::Broke),
             error: format!("its answer, {}, is none of HTTP", response.status()),
@@ -179,6 +176,13 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Resu
             stages,
             hurried: outgoing.allowed.is_hurried(),
         })
+}
+
+/// Whether it answers what was asked. An upgrade for which nobody asked does not, and an answer of two lengths is two answers.
+fn is_sound(response: &mut Response<Body>, outgoing: &Outgoing) -> bool {
+    let has_one_length = settle_length(response.headers_mut());
+    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    has_one_length && (!switches || (outgoing.websocket && upgrade::agrees(response)))
 }
 
 /// What the status says: of the upstream, to the lease, and of the request, whether it may do better elsewhere.

@@ -59,8 +59,10 @@ pub(super) async fn read(
         return Err(too_large(options.max_body));
     }
     let plain = look != Look::Not && coding.is_none();
-    let mut scan = plain.then(|| Scanner::new(options.scan));
-    let mut failed: Option<ScanError> = None;
+    let mut scan = Scan {
+        look,
+        scanner: plain.then(|| Scanner::new(options.scan)),
+    };
     let mut held = Held::new(budget);
     let mut chunks = Vec::new();
     let mut small = BytesMut::new();
@@ -78,15 +80,7 @@ pub(super) async fn read(
         if !held.charge(chunk.len() as u64, options.max_buffered) {
             return Err(no_memory(options.retry_after));
         }
-        if let Some(scanner) = &mut scan
-            && let Err(error) = scanner.feed(&chunk)
-        {
-            if must_refuse(look, &error) {
-                return Err(malformed(&error).closing());
-            }
-            failed = Some(error);
-            scan = None;
-        }
+        scan.feed(&chunk)?;
         keep(&mut chunks, &mut small, chunk);
     }
     if !small.is_empty() {
@@ -97,13 +91,36 @@ pub(super) async fn read(
         let scanned = decoded(coding, &held, look, options).await?;
         return Ok(Intake { held, scanned });
     }
-    let scanned = match (scan.map(Scanner::finish).transpose(), failed) {
-        (Ok(scanned), None) => scanned,
-        (Ok(_), Some(_)) => None,
-        (Err(error), _) if must_refuse(look, &error) => return Err(malformed(&error)),
-        (Err(_), _) => None,
-    };
+    let scanned = scan.finish()?;
     Ok(Intake { held, scanned })
+}
+
+/// A body is looked at as it comes in; no more once it is seen to be none that is understood.
+struct Scan {
+    look: Look,
+    scanner: Option<Scanner>,
+}
+
+impl Scan {
+    fn feed(&mut self, chunk: &[u8]) -> Result<(), Refusal> {
+        if let Some(scanner) = &mut self.scanner
+            && let Err(error) = scanner.feed(chunk)
+        {
+            if must_refuse(self.look, &error) {
+                return Err(malformed(&error).closing());
+            }
+            self.scanner = None;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Option<Scanned>, Refusal> {
+        match self.scanner.map(Scanner::finish).transpose() {
+            Ok(scanned) => Ok(scanned),
+            Err(error) if must_refuse(self.look, &error) => Err(malformed(&error)),
+            Err(_) => Ok(None),
+        }
+    }
 }
 
 /// What a compressed body says. One that is not compressed as it says is refused wherever it goes: an engine might read it

@@ -67,20 +67,7 @@ pub(super) fn config(
     section(&mut fields, "retry", faults, |fields, faults| {
         health::retry(fields, &mut config.retry, faults);
     });
-    if let Some(keys) = file(&mut fields, "api_key_file", faults) {
-        config.api_key_file = Some(keys);
-    }
-    if let Some(keys) = file(&mut fields, "management_key_file", faults) {
-        config.management_key_file = Some(keys);
-    }
-    if let Some(at) = fields.take("admin_paths", faults) {
-        let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
-        config.admin_paths = at.word(faults, &words).unwrap_or_default();
-    }
-    if let Some(at) = fields.take("websockets", faults) {
-        let words = [("closed", WebSockets::Closed), ("open", WebSockets::Open)];
-        config.websockets = at.word(faults, &words).unwrap_or_default();
-    }
+    access(&mut fields, &mut config, faults);
     if let Some(at) = fields.take("tls", faults) {
         config.tls = listener_tls(&at, faults);
     }
@@ -91,6 +78,24 @@ pub(super) fn config(
     fields.end(faults);
     config.tree = fitting(config.tree, interval_before, config.poll.interval);
     Some(config)
+}
+
+/// Who has to show a key, and which ways are open.
+fn access(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
+    if let Some(keys) = file(fields, "api_key_file", faults) {
+        config.api_key_file = Some(keys);
+    }
+    if let Some(keys) = file(fields, "management_key_file", faults) {
+        config.management_key_file = Some(keys);
+    }
+    if let Some(at) = fields.take("admin_paths", faults) {
+        let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
+        config.admin_paths = at.word(faults, &words).unwrap_or_default();
+    }
+    if let Some(at) = fields.take("websockets", faults) {
+        let words = [("closed", WebSockets::Closed), ("open", WebSockets::Open)];
+        config.websockets = at.word(faults, &words).unwrap_or_default();
+    }
 }
 
 /// A built-in tree goes by reports of the last ten polls, so it follows the interval. Any other tree stays as it is.
