@@ -1,3 +1,5 @@
+//! What a client may say of its times, and only a trusted peer of its rank.
+
 use proptest::prelude::*;
 
 use super::*;

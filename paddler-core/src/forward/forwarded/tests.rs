@@ -1,3 +1,5 @@
+//! What a peer says of others counts only where it is trusted.
+
 use super::super::accept::Peer;
 use super::*;
 

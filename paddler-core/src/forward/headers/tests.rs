@@ -1,3 +1,5 @@
+//! Header by header: what goes on, what ends here, and whose key it is.
+
 use super::*;
 
 fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {

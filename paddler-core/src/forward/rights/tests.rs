@@ -1,3 +1,5 @@
+//! Names that stand for other names open nothing, and each limit has its reason.
+
 use super::*;
 use crate::schedule::trees;
 use crate::status::{StatusBoard, StatusEvent};

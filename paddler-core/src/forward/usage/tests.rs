@@ -1,3 +1,5 @@
+//! Each dialect says what it used, however it is cut.
+
 use http::HeaderValue;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! What is a loss, and what is no fault of the router's.
+
 use super::*;
 
 fn outcome(status: Option<u16>, ending: Ending, check: Result<(), Corrupt>) -> Outcome {
