@@ -124,9 +124,18 @@ where
     }
     drop(listener);
     going.send_replace(true);
+    Ok(to_their_ends(connections, options.grace, cut).await)
+}
+
+/// Connections go on until they end by themselves, the grace is over, or `cut` is done.
+async fn to_their_ends(
+    mut connections: JoinSet<()>,
+    grace: Duration,
+    cut: impl Future<Output = ()>,
+) -> Served {
     let whole = async { while connections.join_next().await.is_some() {} };
     let in_time = tokio::select! {
-        done = timeout(options.grace, whole) => done.is_ok(),
+        done = timeout(grace, whole) => done.is_ok(),
         () = cut => false,
     };
     if !in_time {
@@ -134,11 +143,11 @@ where
         let noticed = async { while connections.join_next().await.is_some() {} };
         timeout(NOTICE, noticed).await.ok();
     }
-    Ok(if in_time || connections.is_empty() {
+    if in_time || connections.is_empty() {
         Served::Whole
     } else {
         Served::Cut(connections.len())
-    })
+    }
 }
 
 async fn accept(

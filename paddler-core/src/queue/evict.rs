@@ -4,7 +4,8 @@
 
 use std::cmp::Ordering;
 
-use super::{MOST_WEIGHT, Priority, QueueFull, Ticket, WaitQueue};
+use super::{MOST_WEIGHT, Priority, QueueFull, Ticket, WaitQueue, Waiting};
+use crate::Moment;
 use crate::request::RequestFacts;
 
 impl<T> WaitQueue<T> {
@@ -14,8 +15,26 @@ impl<T> WaitQueue<T> {
             && self.bytes.saturating_add(facts.body_bytes) <= self.limits.max_bytes
     }
 
+    /// Whoever has to go for somebody of this class goes.
+    pub(super) fn make_room(
+        &mut self,
+        priority: Priority,
+        facts: &RequestFacts,
+        now: Moment,
+    ) -> Result<Vec<Waiting<T>>, QueueFull> {
+        let victims = self.victims(priority, facts)?;
+        let evicted: Vec<_> = victims
+            .into_iter()
+            .filter_map(|ticket| self.remove(ticket, now))
+            .collect();
+        for victim in &evicted {
+            self.class_mut(victim.priority).evicted += 1;
+        }
+        Ok(evicted)
+    }
+
     /// Who has to go for somebody of this class.
-    pub(super) fn victims(&self, priority: Priority, facts: &RequestFacts) -> Result<Vec<Ticket>, QueueFull> {
+    fn victims(&self, priority: Priority, facts: &RequestFacts) -> Result<Vec<Ticket>, QueueFull> {
         let mut victims = Vec::new();
         if self.len() > self.limits.max_requests {
             return Err(QueueFull::Requests);

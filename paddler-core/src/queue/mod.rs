@@ -222,14 +222,7 @@ impl<T> WaitQueue<T> {
         handle: T,
     ) -> Result<Pushed<T>, QueueFull> {
         let priority = Priority::of(facts.priority);
-        let victims = self.victims(priority, &facts)?;
-        let evicted: Vec<_> = victims
-            .into_iter()
-            .filter_map(|ticket| self.remove(ticket, now))
-            .collect();
-        for victim in &evicted {
-            self.class_mut(victim.priority).evicted += 1;
-        }
+        let evicted = self.make_room(priority, &facts, now)?;
         self.pace.busy(now);
         self.bytes = self.bytes.saturating_add(facts.body_bytes);
         let ticket = Ticket {
