@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::Moment;
-use paddler_core::config::{Config, ListenerTls, Mode};
+use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Tls};
 use paddler_core::status::{Members, Snapshot};
 use paddler_core::upstream::http::UpstreamKey;
@@ -109,38 +109,10 @@ impl InForce {
             keys,
             tls,
             poll: config.poll,
-            fixed: fixed(config),
+            fixed: config.fixed(),
             files: settings::files(config),
         }
     }
-}
-
-/// What is looked at once, when it starts.
-fn fixed(config: &Config) -> Vec<(&'static str, String)> {
-    let (limits, timeouts) = (&config.limits, &config.timeouts);
-    vec![
-        ("listen", config.listen.to_string()),
-        ("management", format!("{:?}", config.management)),
-        ("limits.connections", limits.connections.to_string()),
-        ("limits.streams", limits.streams.to_string()),
-        ("limits.headers", limits.headers.to_string()),
-        ("limits.header_timeout", format!("{:?}", limits.header_timeout)),
-        ("timeouts.connect", format!("{:?}", timeouts.connect)),
-        ("timeouts.client_idle", format!("{:?}", timeouts.client_idle)),
-        ("tls", config.tls.as_ref().map_or_else(String::new, fixed_of_tls)),
-        ("shutdown", format!("{:?}", config.shutdown)),
-    ]
-}
-
-/// What of TLS is not in the files: those are read again.
-fn fixed_of_tls(tls: &ListenerTls) -> String {
-    let ListenerTls {
-        handshake_timeout,
-        handshakes,
-        management,
-        ..
-    } = tls;
-    format!("{handshake_timeout:?} {handshakes} {management}")
 }
 
 fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {

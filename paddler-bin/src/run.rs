@@ -141,9 +141,9 @@ impl Gateway {
             self.management_keys,
             ask,
         ));
-        tracing::info!(address = %listener.local_addr()?, "requests come in");
+        tracing::info!(address = %listener.local_addr()?, "listening for requests");
         if let Some(listener) = self.management {
-            tracing::info!(address = %listener.local_addr()?, "health and metrics are told");
+            tracing::info!(address = %listener.local_addr()?, "listening for health, metrics and the management API");
             let mut options = config.serve_options();
             options.tls = self
                 .tls
@@ -198,6 +198,6 @@ async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOpti
     // It ends with the program.
     let never = std::future::pending;
     if let Err(error) = serve(listener, service, options, never(), never()).await {
-        tracing::error!(%error, "health and metrics are told no more");
+        tracing::error!(%error, "nobody listens for health, metrics and the management API any more");
     }
 }

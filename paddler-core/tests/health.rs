@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use paddler_core::Moment;
 use paddler_core::health::{Fault, HealthState, Verdict};
+#[cfg(feature = "proxy")]
+use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::Facts;
 use paddler_core::schedule::{Ask, Class, Ending, Reason, Scratch, trees};
 use paddler_core::status::{Failure, FailureKind, Health, Report, Snapshot, StatusBoard, StatusEvent};
@@ -47,6 +49,30 @@ fn lease_at(snapshot: &Snapshot, name: &str, now: Moment) -> Option<Lease> {
 
 fn state(snapshot: &Snapshot, name: &str) -> HealthState {
     snapshot.health(snapshot.index(name).unwrap()).unwrap().state
+}
+
+#[cfg(feature = "proxy")]
+#[test]
+fn the_status_of_an_upstream_that_is_left_out_says_why_and_for_how_long() {
+    let board = board(&["a", "b"]);
+    let snapshot = board.published().load_full();
+    let mut lease = lease_at(&snapshot, "a", at(1)).unwrap();
+    lease.report(UNREACHABLE, at(1));
+    lease.complete();
+    let mut lease = lease_at(&snapshot, "b", at(1)).unwrap();
+    lease.report(Verdict::Busy(Some(Duration::from_secs(7))), at(1));
+    lease.complete();
+    let told = |name, now| serde_json::to_value(UpstreamStatus::find(&snapshot, name, now).unwrap()).unwrap();
+    let a = told("a", at(251));
+    assert_eq!(a["able"], true, "it has not said otherwise");
+    assert_eq!(
+        a["service"],
+        serde_json::json!({"state": "ejected", "cause": "unreachable", "ends_in_seconds": 0.75, "faults": 1, "ejections": 1})
+    );
+    let paused =
+        serde_json::json!({"state": "healthy", "paused_for_seconds": 5.0, "faults": 0, "ejections": 0});
+    assert_eq!(told("b", at(2001))["service"], paused);
+    assert_eq!(told("b", at(8000))["service"].get("paused_for_seconds"), None);
 }
 
 #[test]

@@ -132,6 +132,12 @@ async fn the_example_is_sound_and_says_the_defaults() {
     let ended = run(&["check", file], &[]).await;
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     let text = std::fs::read_to_string(file).unwrap();
+    let (head, _) = text.split_once("\n\n").unwrap();
+    let (_, waits) = head.split_once("a restart").unwrap();
+    let words: Vec<_> = waits.split([' ', ',', ':', '\n']).collect();
+    for (setting, _) in Config::default().fixed() {
+        assert!(words.contains(&setting), "{setting} waits for a restart");
+    }
     let mut config = Config::read(&text, file, Mode::Gateway, &Registry::new()).unwrap();
     assert_eq!(config.upstreams.len(), 2);
     config.upstreams.clear();

@@ -28,8 +28,8 @@ fn start(file: &str) -> Gateway {
         file,
     ];
     let program = Program::start(&args, &[]);
-    let address = address_in(&program.logs(|line| line.contains("requests come in")));
-    let management = address_in(&program.logs(|line| line.contains("health and metrics are told")));
+    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
+    let management = address_in(&program.logs(|line| line.contains("listening for health")));
     Gateway {
         program,
         address,

@@ -77,7 +77,7 @@ async fn admin_paths_are_closed_unless_opened() {
             &engine.url(),
         ];
         let program = Program::start(&args, &[("PADDLER_OPEN_ADMIN_PATHS", value)]);
-        let address = address_in(&program.logs(|line| line.contains("requests come in")));
+        let address = address_in(&program.logs(|line| line.contains("listening for requests")));
         eventually("it is ready", async || {
             ask(address, get("/health")).await.status == 200
         })
@@ -187,7 +187,7 @@ async fn a_log_that_nobody_reads_any_more_stops_nothing() {
     let mut log = BufReader::new(child.stderr.take().unwrap())
         .lines()
         .map(Result::unwrap);
-    let address = address_in(&log.find(|line| line.contains("requests come in")).unwrap());
+    let address = address_in(&log.find(|line| line.contains("listening for requests")).unwrap());
     drop(log);
     let before = engine.stats().requests;
     eventually("statuses go on", async || engine.stats().requests > before + 50).await;
@@ -210,7 +210,7 @@ async fn the_log_says_why_each_request_went_where_it_went() {
     ];
     let upstreams = format!("one={},two={}", one.url(), two.url());
     let program = Program::start(&[&args[..], &[&upstreams]].concat(), &[("RUST_LOG", "debug")]);
-    let address = address_in(&program.logs(|line| line.contains("requests come in")));
+    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
     for name in ["one", "two"] {
         let upstream = format!("upstream={name} ");
         let ready = program.logs(|line| line.contains("upstream is ready") && line.contains(&upstream));
@@ -236,6 +236,8 @@ async fn the_log_says_why_each_request_went_where_it_went() {
     let refused = r#"no place model="nobody" reason=model_not_found why=require model 0 of 2 -> never: model_not_found"#;
     let line = program.logs(|line| line.contains(refused));
     assert!(line.contains("DEBUG"), "{line}");
+    let line = program.logs(|line| line.contains("refused status=404 reason=model_not_found message="));
+    assert!(line.contains("DEBUG") && line.contains("request{id="), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,7 +269,7 @@ async fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_said() {
             .lines()
             .map(Result::unwrap);
         let before: Vec<_> = log
-            .take_while(|line| !line.contains("requests come in"))
+            .take_while(|line| !line.contains("listening for requests"))
             .collect();
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id()));
         child.kill().unwrap();

@@ -26,7 +26,7 @@ async fn models(args: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let mut all = vec!["gateway", LISTEN, "--management=off"];
     all.extend(args);
     let program = Program::start(&all, variables);
-    let address = address_in(&program.logs(|line| line.contains("requests come in")));
+    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
     let mut names = Vec::new();
     eventually("it knows a model", async || {
         let list = ask(address, get("/v1/models")).await.json();
@@ -104,7 +104,7 @@ async fn a_setting_comes_from_the_flags_or_the_environment_or_the_file() {
         program.signal("TERM");
         let ended = program.ended().await;
         assert_eq!(
-            ended.log.contains("health and metrics are told"),
+            ended.log.contains("listening for health"),
             told,
             "{flags:?} {variables:?}: {ended:?}"
         );
@@ -272,7 +272,8 @@ async fn a_router_is_not_its_own_upstream() {
 async fn it_listens_on_loopback_unless_told_otherwise() {
     // Where something else has the ports already, the refusal tells which ones they would have been.
     let program = Program::start(&["gateway", UPSTREAM], &[]);
-    let address = |line: &str| line.contains("requests come in") || line.contains("cannot be listened on");
+    let address =
+        |line: &str| line.contains("listening for requests") || line.contains("cannot be listened on");
     let line = program.logs(address);
     assert!(line.contains("127.0.0.1:808"), "{line}");
     drop(program);
@@ -311,7 +312,7 @@ async fn a_file_of_keys_may_hold_hashes_and_says_what_each_key_may_do() {
         &engine.url(),
     ];
     let program = Program::start(&args, &[("RUST_LOG", "trace")]);
-    let address = address_in(&program.logs(|line| line.contains("requests come in")));
+    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
     let ask_as = async |key: &str, model: &str| {
         let mut asked = post("/v1/chat/completions", &chat(model, 1));
         asked

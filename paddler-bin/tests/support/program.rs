@@ -111,8 +111,8 @@ impl Gateway {
         }
         args.extend(more);
         let program = Program::start(&args, &[]);
-        let address = address_in(&program.logs(|line| line.contains("requests come in")));
-        let management = address_in(&program.logs(|line| line.contains("health and metrics are told")));
+        let address = address_in(&program.logs(|line| line.contains("listening for requests")));
+        let management = address_in(&program.logs(|line| line.contains("listening for health")));
         Self {
             program,
             address,

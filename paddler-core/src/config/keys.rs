@@ -2,7 +2,7 @@
 //!
 //! As a list with what each may do: [`Keys::read`](crate::forward::Keys::read) shows it.
 //!
-//! No fault ever shows what stands in the file: it may be a key.
+//! No fault shows a key, nor what stands where one could be; names and numbers are shown.
 
 use std::collections::HashMap;
 
@@ -135,7 +135,7 @@ fn secret(fields: &mut Fields<'_>, entry: &At<'_>, faults: &mut Faults) -> Optio
     let (key, hashed) = (fields.take("key", faults), fields.take("sha256", faults));
     match (key, hashed) {
         (Some(at), None) => {
-            let text = shown(&at, faults)?;
+            let text = unrepeated(&at, faults)?;
             if !is_visible(text) {
                 at.fault_mend(
                     faults,
@@ -147,7 +147,7 @@ fn secret(fields: &mut Fields<'_>, entry: &At<'_>, faults: &mut Faults) -> Optio
             Some(hash(text.as_bytes()))
         }
         (None, Some(at)) => {
-            let parsed = parse_hash(shown(&at, faults)?);
+            let parsed = parse_hash(unrepeated(&at, faults)?);
             if parsed.is_none() {
                 at.fault_mend(
                     faults,
@@ -169,7 +169,7 @@ fn secret(fields: &mut Fields<'_>, entry: &At<'_>, faults: &mut Faults) -> Optio
 }
 
 /// A text that no fault repeats.
-fn shown<'v>(at: &At<'v>, faults: &mut Faults) -> Option<&'v str> {
+fn unrepeated<'v>(at: &At<'v>, faults: &mut Faults) -> Option<&'v str> {
     match &at.value.kind {
         Kind::String(text) => Some(text),
         Kind::Refused => None,
@@ -181,7 +181,8 @@ fn shown<'v>(at: &At<'v>, faults: &mut Faults) -> Option<&'v str> {
 }
 
 fn rights(fields: &mut Fields<'_>, client: &mut Client, faults: &mut Faults) {
-    if let Some(at) = fields.take("models", faults) {
+    let models = fields.take("models", faults);
+    if let Some(at) = models.filter(|at| fits(at, "a list", matches!(at.value.kind, Kind::List(_)), faults)) {
         let models = at.some_list(faults).unwrap_or_default();
         client.models = Some(
             models
@@ -191,9 +192,8 @@ fn rights(fields: &mut Fields<'_>, client: &mut Client, faults: &mut Faults) {
         );
     }
     let mut limit = |name: &'static str, most: i64, faults: &mut Faults| {
-        fields
-            .take(name, faults)
-            .and_then(|at| at.whole::<u64>(faults, 1..=most))
+        let at = fields.take(name, faults).filter(|at| is_whole(at, faults))?;
+        at.whole::<u64>(faults, 1..=most)
     };
     let of_32 = |limit: Option<u64>| limit.and_then(|limit| u32::try_from(limit).ok());
     let most = i64::from(u32::MAX);
@@ -201,12 +201,30 @@ fn rights(fields: &mut Fields<'_>, client: &mut Client, faults: &mut Faults) {
     client.tokens_per_minute = limit("tokens_per_minute", 1_000_000_000, faults);
     client.max_in_flight = of_32(limit("max_in_flight", most, faults));
     client.weight = of_32(limit("weight", queue::MOST_WEIGHT.into(), faults)).unwrap_or(1);
-    if let Some(at) = fields.take("priority", faults) {
+    let priority = fields.take("priority", faults);
+    if let Some(at) = priority.filter(|at| is_whole(at, faults)) {
         client.priority = at.whole(faults, -1000..=1000).unwrap_or_default();
     }
     if let Some(tenant) = fields.take("tenant", faults).and_then(|at| at.text(faults)) {
         client.tenant = tenant.into();
     }
+}
+
+fn is_whole(at: &At<'_>, faults: &mut Faults) -> bool {
+    fits(
+        at,
+        "a whole number",
+        matches!(at.value.kind, Kind::Int(_)),
+        faults,
+    )
+}
+
+/// Passes on whether something is of the kind that is wanted; if not, with a fault that does not repeat it.
+fn fits(at: &At<'_>, wanted: &str, fits: bool, faults: &mut Faults) -> bool {
+    if !fits && at.value.kind != Kind::Refused {
+        at.fault(faults, format!("{wanted} should stand here"));
+    }
+    fits
 }
 
 /// What nobody knows, without its name: it may be a key whose `key:` was forgotten.

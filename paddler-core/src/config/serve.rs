@@ -1,6 +1,6 @@
 //! What does a config come to, in the terms of those who serve?
 
-use super::router::Config;
+use super::router::{Config, Limits, ListenerTls, Timeouts as Times};
 use crate::forward::{RouterOptions, ServeOptions, Timeouts};
 use crate::queue::QueueLimits;
 use crate::status::{BoardOptions, PollOptions};
@@ -57,6 +57,52 @@ impl Config {
         }
     }
 
+    /// The settings that are looked at once, when serving begins, with their values as text: a change of one waits for a
+    /// restart, and all others can come into force while requests go on.
+    ///
+    /// ```
+    /// use paddler_core::config::Config;
+    ///
+    /// let (mut config, before) = (Config::default(), Config::default());
+    /// config.limits.body = 1 << 20;
+    /// assert_eq!(config.fixed(), before.fixed());
+    /// config.limits.streams = 1;
+    /// assert_ne!(config.fixed(), before.fixed());
+    /// ```
+    pub fn fixed(&self) -> Vec<(&'static str, String)> {
+        // Each setting is named, so that a new one has to be judged, too.
+        let Limits {
+            body: _,
+            buffered_bodies: _,
+            headers,
+            connections,
+            streams,
+            header_timeout,
+            body_idle: _,
+        } = &self.limits;
+        let Times {
+            connect,
+            first_byte: _,
+            idle: _,
+            whole: _,
+            client_idle,
+            tunnel_idle: _,
+            models: _,
+        } = &self.timeouts;
+        vec![
+            ("listen", self.listen.to_string()),
+            ("management", format!("{:?}", self.management)),
+            ("limits.connections", connections.to_string()),
+            ("limits.streams", streams.to_string()),
+            ("limits.headers", headers.to_string()),
+            ("limits.header_timeout", format!("{header_timeout:?}")),
+            ("timeouts.connect", format!("{connect:?}")),
+            ("timeouts.client_idle", format!("{client_idle:?}")),
+            ("tls", self.tls.as_ref().map_or_else(String::new, fixed_of_tls)),
+            ("shutdown", format!("{:?}", self.shutdown)),
+        ]
+    }
+
     /// How a listener is served. TLS is for the caller to open: the config says only where the files stand.
     pub fn serve_options(&self) -> ServeOptions {
         ServeOptions {
@@ -70,6 +116,20 @@ impl Config {
             grace: self.shutdown.grace,
         }
     }
+}
+
+/// What of TLS is not in its files: those can be read again.
+fn fixed_of_tls(tls: &ListenerTls) -> String {
+    let ListenerTls {
+        certificate: _,
+        key: _,
+        client_ca: _,
+        client_certificates: _,
+        handshake_timeout,
+        handshakes,
+        management,
+    } = tls;
+    format!("{handshake_timeout:?} {handshakes} {management}")
 }
 
 #[cfg(test)]

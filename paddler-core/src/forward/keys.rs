@@ -78,7 +78,7 @@ impl Keys {
     ///     requests_per_minute: 600      # default: any number, of these three
     ///     tokens_per_minute: 100000     # of prompts and answers together
     ///     max_in_flight: 8              # those that wait among them
-    ///     priority: 0                   # below 0: may be shed
+    ///     priority: 0                   # above 0: served first; below 0: may be shed
     ///     tenant: team-a                # who pays; default: the name
     ///     weight: 1                     # the tenant's share of a full pool, against others'
     /// ```
@@ -108,7 +108,7 @@ impl Keys {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         #[cfg(feature = "yaml")]
         if is_list(text) {
-            let value = Value::from_yaml(text, name).map_err(InvalidKeys::Faults)?;
+            let value = Value::from_yaml(text, name).map_err(by_place)?;
             let clients = keys::clients(&value, name).map_err(InvalidKeys::Faults)?;
             return Ok(Self::of(clients));
         }
@@ -196,6 +196,15 @@ fn is_list(text: &str) -> bool {
                 .iter()
                 .any(|begins| first.starts_with(begins))
     })
+}
+
+/// Faults of the text itself, without their paths: these may go through a key that stands in a wrong place.
+#[cfg(feature = "yaml")]
+fn by_place(mut faults: ConfigFaults) -> InvalidKeys {
+    for fault in &mut faults.faults {
+        fault.path.clear();
+    }
+    InvalidKeys::Faults(faults)
 }
 
 fn lines(text: &str) -> Result<Vec<(KeyHash, Client)>, InvalidKeys> {
@@ -332,6 +341,22 @@ mod tests {
             (
                 "keys:\n  - {name: a, key: sk-1, weight: 0}\n",
                 "keys[0].weight: 0 is out of range",
+            ),
+            (
+                "keys:\n  - {name: a, key: k, weight: sk-secret}\n",
+                "keys[0].weight: a whole number should stand here",
+            ),
+            (
+                "keys:\n  - {name: a, key: k, priority: sk-secret}\n",
+                "keys[0].priority: a whole number should stand here",
+            ),
+            (
+                "keys:\n  - {name: a, key: k, models: sk-secret}\n",
+                "keys[0].models: a list should stand here",
+            ),
+            (
+                "keys:\n  - {name: a, sk-secret: 1, sk-secret: 2}\n",
+                "f:2:29: the key is here twice",
             ),
             (
                 "keys:\n  - {name: a, key: sk-1, models: []}\n",

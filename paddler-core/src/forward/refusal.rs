@@ -80,6 +80,17 @@ impl Refusal {
         self
     }
 
+    /// Says it in the log, for whoever looks for a request by its id.
+    pub(super) fn say(&self) {
+        let Self {
+            status,
+            reason,
+            message,
+            ..
+        } = self;
+        tracing::debug!(status = status.as_u16(), %reason, message, "refused");
+    }
+
     /// What an end of the walk means for the client.
     pub(super) fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
         use crate::schedule::Reason;

@@ -169,9 +169,13 @@ impl Relay {
         self.done = true;
         self.metered = None;
         self.metrics.truncated(reason);
-        let upstream = self.lease.as_ref().map(Lease::upstream);
+        let upstream = self
+            .lease
+            .as_ref()
+            .map(Lease::upstream)
+            .map(tracing::field::display);
         self.span
-            .in_scope(|| tracing::warn!(?upstream, reason, %error, "an answer was cut short"));
+            .in_scope(|| tracing::warn!(upstream, reason, %error, "an answer was cut short"));
         if let Some(mut lease) = self.lease.take() {
             let its_fault = match reason {
                 WHOLE => false,

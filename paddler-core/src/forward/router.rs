@@ -223,6 +223,7 @@ impl Router {
         };
         let mut response = result.unwrap_or_else(|mut refusal| {
             metrics.refused(&refusal.reason);
+            arrival.span.in_scope(|| refusal.say());
             // Where there was no body, all of the request was read.
             refusal.close &= !is_bare;
             let dialect = route.as_ref().map_or(Dialect::Openai, |route| match route.class {

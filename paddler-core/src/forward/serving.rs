@@ -64,7 +64,10 @@ where
         let answer = match vet(&mut request) {
             Ok(()) => Ok(self.service.call(request)),
             // What it is about is not to be trusted, so neither is the dialect that its path would tell.
-            Err(refusal) => Err(refusal.into_response(Dialect::Openai)),
+            Err(refusal) => {
+                tracing::debug_span!("request", peer = %self.peer.0).in_scope(|| refusal.say());
+                Err(refusal.into_response(Dialect::Openai))
+            }
         };
         async move {
             match answer {

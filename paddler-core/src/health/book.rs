@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pool::Pool;
-use super::{Fault, PoolHealth, UpstreamHealth, Verdict};
+use super::{Cause, PoolHealth, UpstreamHealth, Verdict};
 use crate::Moment;
 use crate::config::HealthRules;
 use crate::upstream::{Ledger, UpstreamId};
@@ -150,7 +150,7 @@ impl HealthBook {
             if let Verdict::FaultUntil(_, asked) = verdict {
                 pool.pause(place, tenancy, asked, now);
             }
-            self.say_ejected(pool, place, fault, now);
+            say_ejected(pool, place, fault.into(), now);
             number
         });
         Some(FaultReceipt {
@@ -182,22 +182,15 @@ impl HealthBook {
         self.pool().all_paused_until(now)
     }
 
-    /// Says an ejection once: what is ejected now and has been for no time.
-    fn say_ejected(&self, pool: &Pool, place: u32, fault: Fault, now: Moment) {
-        if let Some(member) = pool.member(place)
-            && let Some(time) = member.ejected_at(now)
-        {
-            tracing::warn!(upstream = %member.id, ?fault, ?time, "upstream is left out for a while");
-        }
-    }
-
     /// Ends what has lasted long enough, and judges an interval that is over. Returns when to come again.
     pub(crate) fn tick(&self, now: Moment) -> Option<Moment> {
         self.change(now, |pool| {
             if pool.interval_is_over(now) {
                 let places = (0u32..).take(pool.places());
                 let good: Vec<_> = places.map(|place| self.ledger.take_answered(place)).collect();
-                pool.judge(&good, now);
+                for place in pool.judge(&good, now) {
+                    say_ejected(pool, place, Cause::SuccessRate, now);
+                }
             }
             pool.tick(now)
         })
@@ -212,9 +205,20 @@ impl HealthBook {
     }
 }
 
+/// Says an ejection once: what is ejected now and has been for no time.
+fn say_ejected(pool: &Pool, place: u32, cause: Cause, now: Moment) {
+    if let Some(member) = pool.member(place)
+        && let Some(time) = member.ejected_at(now)
+    {
+        tracing::warn!(upstream = %member.id, cause = cause.as_str(), ?time, "upstream is left out for a while");
+    }
+}
+
 fn say_panic(panicking: bool) {
     if panicking {
-        tracing::error!("every upstream that could serve is left out: so none is, until one answers");
+        tracing::error!(
+            "every upstream that could serve is out for its faults: all are tried again until one answers"
+        );
     } else {
         tracing::info!("an upstream answers: those that do not are left out again");
     }

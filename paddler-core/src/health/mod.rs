@@ -165,8 +165,7 @@ impl From<Fault> for Cause {
 }
 
 /// Whether an upstream is sent work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HealthState {
     /// As much as its limit allows.
@@ -188,11 +187,10 @@ pub enum HealthState {
 }
 
 /// What is known of the health of one upstream from the requests that it was sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct UpstreamHealth {
     /// Whether it is sent work.
-    #[serde(flatten)]
     pub state: HealthState,
     /// It has asked to be left alone until then.
     pub paused_until: Option<Moment>,
@@ -203,7 +201,7 @@ pub struct UpstreamHealth {
 }
 
 /// What the whole pool has gone through.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PoolHealth {
     /// Whether everybody who could serve is out, so that nobody is left out.

@@ -276,8 +276,8 @@ impl Pool {
         now.since(self.interval_began) >= self.rules.interval
     }
 
-    /// Judges an interval: `good` has the good answers by place.
-    pub(super) fn judge(&mut self, good: &[u32], now: Moment) {
+    /// Judges an interval: `good` has the good answers by place. Returns the places that it ejects.
+    pub(super) fn judge(&mut self, good: &[u32], now: Moment) -> Vec<u32> {
         self.interval_began = now;
         let counts: Vec<_> = self
             .members
@@ -291,13 +291,17 @@ impl Pool {
         for member in self.members.iter_mut().flatten() {
             member.failed = 0;
         }
+        let mut ejected = Vec::new();
         for place in rates::outliers(&counts) {
             if self.may_eject() {
-                self.eject(u32::try_from(place).unwrap_or(u32::MAX), Cause::SuccessRate, now);
+                let place = u32::try_from(place).unwrap_or(u32::MAX);
+                self.eject(place, Cause::SuccessRate, now);
+                ejected.push(place);
             } else {
                 self.totals.spared += 1;
             }
         }
+        ejected
     }
 
     /// Ends what has lasted long enough. Returns when to come again, if anything is to end.

@@ -17,13 +17,13 @@
 //! | `paddler_oldest_wait_seconds` | gauge | `priority` | How long the first of those who wait has waited. |
 //! | `paddler_wait_seconds` | histogram | `priority` | Time from a request's arrival to its place. |
 //! | `paddler_evictions_total` | counter | `priority` | Requests that waited and were refused when the queue was full, since others came first. |
-//! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held, in case they must be sent again. |
+//! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held: to be sent again, or until they are written. |
 //! | `paddler_settling_weight` | gauge |  | Weight still reserved for requests that have ended here and perhaps not yet at their engine. |
 //! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up. |
 //! | `paddler_pool_panic` | gauge |  | 1 while every upstream that could serve is out for its faults, so that none is left out. |
-//! | `paddler_pool_panics_total` | counter |  | How often that has begun. |
-//! | `paddler_ejections_total` | counter | `cause` | Upstreams that were left out for their faults. |
-//! | `paddler_ejections_spared_total` | counter |  | Upstreams that were not, since the largest share of the pool was out already. |
+//! | `paddler_pool_panics_total` | counter |  | Times that all who could serve were out, so that none was left out. |
+//! | `paddler_ejections_total` | counter | `cause` | Times that an upstream was left out, by cause. |
+//! | `paddler_ejections_spared_total` | counter |  | Times that an upstream was not left out for its faults, since the largest share of the pool was out already. |
 //! | `paddler_upstream_able` | gauge | `upstream` | 1 unless it is known to be unable to serve. |
 //! | `paddler_upstream_draining` | gauge | `upstream` | 1 while it gets nothing new. |
 //! | `paddler_upstream_ejected` | gauge | `upstream` | 1 while it is left out for its faults. |
@@ -56,7 +56,7 @@ mod upstreams;
 
 pub use metrics::{InFlight, Metrics};
 pub use page::Page;
-pub use upstreams::UpstreamStatus;
+pub use upstreams::{ServiceStatus, UpstreamStatus};
 
 #[cfg(test)]
 mod tests {

@@ -66,16 +66,16 @@ families! {
     WAIT: Histogram "paddler_wait_seconds" ["priority"] "Time from a request's arrival to its place.";
     EVICTIONS: Counter "paddler_evictions_total" ["priority"]
         "Requests that waited and were refused when the queue was full, since others came first.";
-    BUFFERED: Gauge "paddler_buffered_bytes" [] "Bodies of requests that are held, in case they must be sent again.";
+    BUFFERED: Gauge "paddler_buffered_bytes" [] "Bodies of requests that are held: to be sent again, or until they are written.";
     SETTLING: Gauge "paddler_settling_weight" []
         "Weight still reserved for requests that have ended here and perhaps not yet at their engine.";
     SNAPSHOT_AGE: Gauge "paddler_snapshot_age_seconds" []
         "Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up.";
     PANIC: Gauge "paddler_pool_panic" [] "1 while every upstream that could serve is out for its faults, so that none is left out.";
-    PANICS: Counter "paddler_pool_panics_total" [] "How often that has begun.";
-    EJECTIONS: Counter "paddler_ejections_total" ["cause"] "Upstreams that were left out for their faults.";
+    PANICS: Counter "paddler_pool_panics_total" [] "Times that all who could serve were out, so that none was left out.";
+    EJECTIONS: Counter "paddler_ejections_total" ["cause"] "Times that an upstream was left out, by cause.";
     SPARED: Counter "paddler_ejections_spared_total" []
-        "Upstreams that were not, since the largest share of the pool was out already.";
+        "Times that an upstream was not left out for its faults, since the largest share of the pool was out already.";
     ABLE: Gauge "paddler_upstream_able" ["upstream"] "1 unless it is known to be unable to serve.";
     DRAINING: Gauge "paddler_upstream_draining" ["upstream"] "1 while it gets nothing new.";
     EJECTED: Gauge "paddler_upstream_ejected" ["upstream"] "1 while it is left out for its faults.";

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::Moment;
+use crate::health::{Cause, HealthState, UpstreamHealth};
 use crate::status::{Entry, Health, Snapshot};
 use crate::upstream::UpstreamIndex;
 
@@ -24,6 +25,7 @@ use crate::upstream::UpstreamIndex;
 ///
 /// let status = UpstreamStatus::find(&snapshot, "gpu-1", Moment::ZERO).unwrap();
 /// assert!(status.draining && status.able && status.report_age.is_none());
+/// assert_eq!(status.service.unwrap().state, "healthy", "no request has failed there");
 /// # Ok::<(), paddler_core::upstream::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,8 +37,12 @@ pub struct UpstreamStatus {
     pub url: String,
     /// It gets nothing new.
     pub draining: bool,
-    /// It is not known to be unable to serve.
+    /// It is not known to be unable to serve, by its own word and its polls. Whether it is left out all the same, for what
+    /// became of its requests, is in `service`.
     pub able: bool,
+    /// Whether it is sent work, by what became of its requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceStatus>,
     /// Our own requests there that have not ended, those without weight included.
     pub in_flight: u32,
     /// Their weight, with what settles.
@@ -70,6 +76,56 @@ pub struct UpstreamStatus {
     pub last_failure: Option<String>,
 }
 
+/// Whether an upstream is sent work, by what became of its requests: [`UpstreamHealth`], with times from now on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ServiceStatus {
+    /// `healthy`; `ejected`: it gets nothing, unless that goes for all who could serve; `probing`: one request at a time,
+    /// until one is answered; `warming`: its limit grows.
+    pub state: &'static str,
+    /// Why it was ejected, while it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// When that ends: it is probed, or takes its full part. In seconds where it is written.
+    #[serde(
+        rename = "ends_in_seconds",
+        serialize_with = "seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub ends_in: Option<Duration>,
+    /// For how long it is left alone, as it has asked by `Retry-After`. In seconds where it is written.
+    #[serde(
+        rename = "paused_for_seconds",
+        serialize_with = "seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub paused_for: Option<Duration>,
+    /// Faults in a row so far.
+    pub faults: u32,
+    /// How often it was ejected since it joined.
+    pub ejections: u64,
+}
+
+impl ServiceStatus {
+    fn of(health: &UpstreamHealth, now: Moment) -> Self {
+        let (state, cause, until) = match health.state {
+            HealthState::Healthy => ("healthy", None, None),
+            HealthState::Ejected { cause, until } => ("ejected", Some(cause), Some(until)),
+            HealthState::Probing => ("probing", None, None),
+            HealthState::Warming { until } => ("warming", None, Some(until)),
+        };
+        let paused_until = health.paused_until.filter(|until| now < *until);
+        Self {
+            state,
+            cause,
+            ends_in: until.map(|until| until.since(now)),
+            paused_for: paused_until.map(|until| until.since(now)),
+            faults: health.faults,
+            ejections: health.ejections,
+        }
+    }
+}
+
 fn seconds<S: Serializer>(age: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(age.unwrap_or_default().as_secs_f64())
 }
@@ -97,6 +153,7 @@ impl UpstreamStatus {
             url: spec.url.clone(),
             draining: snapshot.ledger().is_barred(at.0),
             able: snapshot.is_able(at.0),
+            service: snapshot.health(at).map(|health| ServiceStatus::of(&health, now)),
             in_flight: own.requests,
             open_weight: own.weight,
             limit_weight: entry.limit(),

@@ -78,7 +78,7 @@ impl HttpUpstream {
         };
         let host = HeaderValue::from_str(&address.host_header()).map_err(invalid)?;
         let (ttl, limit) = (options.address_ttl, options.connect_timeout);
-        let connector = Connector::new(&address, &spec.protocol, dial, ttl, limit)?;
+        let connector = Connector::new(&address, spec, dial, ttl, limit)?;
         Ok(Self {
             host,
             keep_host: spec.protocol.host == HostHeader::Keep,

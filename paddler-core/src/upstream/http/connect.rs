@@ -12,7 +12,7 @@ use super::route::{Dialled, Route};
 #[cfg(feature = "tls")]
 use super::tls::{Offer, TlsClient};
 use crate::upstream::address::Address;
-use crate::upstream::{Http2, InvalidUrl, Protocol};
+use crate::upstream::{Http2, InvalidUrl, UpstreamSpec};
 
 /// Makes connections to one upstream.
 #[derive(Debug)]
@@ -37,11 +37,12 @@ pub(super) struct Link {
 impl Connector {
     pub(super) fn new(
         address: &Address,
-        protocol: &Protocol,
+        spec: &UpstreamSpec,
         dial: Arc<dyn Dial>,
         ttl: Duration,
         limit: Duration,
     ) -> Result<Self, InvalidUrl> {
+        let protocol = &spec.protocol;
         let without = |problem: &str| InvalidUrl {
             problem: format!("{address}: {problem}"),
             mend: "build paddler-core with it",
@@ -59,6 +60,7 @@ impl Connector {
             true => {
                 let offer = offer(protocol.http2, false);
                 Some(Arc::new(TlsClient::new(
+                    &spec.id,
                     address.target().0,
                     &protocol.tls,
                     offer,
@@ -67,7 +69,7 @@ impl Connector {
             false => None,
         };
         Ok(Self {
-            route: Arc::new(Route::new(address, ttl, dial)),
+            route: Arc::new(Route::new(address, &spec.id, ttl, dial)),
             http2: protocol.http2,
             #[cfg(feature = "tls")]
             tls,

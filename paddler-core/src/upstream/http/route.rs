@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::dial::{Dial, Io};
+use crate::upstream::UpstreamId;
 use crate::upstream::address::Address;
 
 /// How long the last answer stands in where the resolver has none. Long enough for a resolver to be restarted.
@@ -20,6 +21,8 @@ const STANDS_IN: Duration = Duration::from_secs(300);
 /// The way to one host and port.
 #[derive(Debug)]
 pub(super) struct Route {
+    /// Whose it is, for the log.
+    upstream: UpstreamId,
     host: String,
     port: u16,
     ttl: Duration,
@@ -48,10 +51,11 @@ pub(super) struct Dialled {
 }
 
 impl Route {
-    pub(super) fn new(address: &Address, ttl: Duration, dial: Arc<dyn Dial>) -> Self {
+    pub(super) fn new(address: &Address, upstream: &UpstreamId, ttl: Duration, dial: Arc<dyn Dial>) -> Self {
         let (host, port) = address.target();
         let literal = host.parse::<IpAddr>().is_ok();
         Self {
+            upstream: upstream.clone(),
             host: host.to_owned(),
             port,
             ttl,
@@ -96,7 +100,7 @@ impl Route {
     /// Looks the name up. True: an address is there no longer.
     pub(super) async fn look_up_again(&self) -> bool {
         self.look_up().await.unwrap_or_else(|error| {
-            tracing::debug!(host = self.host, %error, "no answer about its addresses; the last one stands");
+            tracing::debug!(upstream = %self.upstream, host = self.host, %error, "no answer about its addresses; the last one stands");
             false
         })
     }
@@ -112,7 +116,7 @@ impl Route {
         };
         let left = known.addresses.iter().any(|address| !addresses.contains(address));
         if left {
-            tracing::info!(host = self.host, before = ?known.addresses, now = ?addresses, "its addresses have changed");
+            tracing::info!(upstream = %self.upstream, host = self.host, before = ?known.addresses, now = ?addresses, "its addresses have changed");
         }
         known.addresses = addresses;
         known.told = Some(Instant::now());
@@ -131,7 +135,7 @@ impl Route {
                 let text = format!("no address of {} could be found: {error}", self.host);
                 return Err(io::Error::new(error.kind(), text));
             }
-            tracing::debug!(host = self.host, %error, "no answer about its addresses; the last one stands in");
+            tracing::debug!(upstream = %self.upstream, host = self.host, %error, "no answer about its addresses; the last one stands in");
         }
         Ok((
             self.known().map_or_else(Vec::new, |known| known.in_order()),

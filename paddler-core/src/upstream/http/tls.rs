@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use super::dial::Io;
 use crate::pem;
-use crate::upstream::{InvalidUrl, Tls};
+use crate::upstream::{InvalidUrl, Tls, UpstreamId};
 
 pub(super) use words::refused_us;
 
@@ -51,6 +51,8 @@ impl Offer {
 /// TLS with one upstream.
 #[derive(Debug)]
 pub(super) struct TlsClient {
+    /// With whom, for the log.
+    upstream: UpstreamId,
     name: ServerName<'static>,
     tls: Tls,
     offer: Offer,
@@ -69,7 +71,12 @@ type Stamp = Option<(SystemTime, u64)>;
 
 impl TlsClient {
     /// `host`: that of the URL, as a resolver takes it. `offer`: what is offered to speak, unless a connection needs another.
-    pub(super) fn new(host: &str, tls: &Tls, offer: Offer) -> Result<Self, InvalidUrl> {
+    pub(super) fn new(
+        upstream: &UpstreamId,
+        host: &str,
+        tls: &Tls,
+        offer: Offer,
+    ) -> Result<Self, InvalidUrl> {
         let name = tls.server_name.as_deref().unwrap_or(host);
         let name = name.trim_start_matches('[').trim_end_matches([']', '.']);
         let name = ServerName::try_from(name.to_owned()).map_err(|_| InvalidUrl {
@@ -77,6 +84,7 @@ impl TlsClient {
             mend: "name what its certificate is for in `tls.server_name`",
         })?;
         Ok(Self {
+            upstream: upstream.clone(),
             name,
             tls: tls.clone(),
             offer,
@@ -120,12 +128,12 @@ impl TlsClient {
             (Ok(mut config), before) => {
                 config.alpn_protocols = self.offer.protocols();
                 if before.is_some() {
-                    tracing::info!(server_name = ?self.name, "the certificates have changed and were read again");
+                    tracing::info!(upstream = %self.upstream, "the certificates have changed and were read again");
                 }
                 Arc::new(config)
             }
             (Err(problem), Some(before)) => {
-                tracing::warn!(server_name = ?self.name, problem, "the certificates have changed and cannot be read; those before stay in force");
+                tracing::warn!(upstream = %self.upstream, problem, "the certificates have changed and cannot be read; those before stay in force");
                 before.config.clone()
             }
             (Err(problem), None) => return Err(problem),
