@@ -63,6 +63,17 @@ fn reads(request: &Parts) -> bool {
     request.method == Method::GET || request.method == Method::HEAD
 }
 
+/// The methods that a path of the management listener takes.
+pub(crate) fn methods(path: &str) -> &'static str {
+    if path.ends_with("/drain") || path.ends_with("/undrain") {
+        "POST"
+    } else if path == "/api/v1/reload" {
+        "GET, HEAD, POST"
+    } else {
+        "GET, HEAD"
+    }
+}
+
 fn error(status: StatusCode, message: &str) -> Answer {
     (status, json!({"error": message}))
 }

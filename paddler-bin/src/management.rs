@@ -20,7 +20,8 @@ pub(crate) async fn answer<B>(
     let (request, _) = request.into_parts();
     if request.uri.path().starts_with(api::PREFIX) {
         let (status, answer) = api::answer(&control, &request, local).await;
-        return Ok(response(status, "application/json", format!("{answer}\n")));
+        let text = format!("{answer}\n");
+        return Ok(response(request.uri.path(), status, "application/json", text));
     }
     let router = control.router.clone();
     let (status, content_type, text) = match (&request.method, request.uri.path()) {
@@ -41,10 +42,10 @@ pub(crate) async fn answer<B>(
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "here are /metrics, /healthz, /readyz and /api/v1/upstreams\n".to_owned(),
+            "here are /metrics, /healthz, /readyz, /api/v1/upstreams and /api/v1/reload\n".to_owned(),
         ),
     };
-    Ok(response(status, content_type, text))
+    Ok(response(request.uri.path(), status, content_type, text))
 }
 
 async fn figures(router: Router) -> (StatusCode, &'static str, String) {
@@ -59,7 +60,7 @@ async fn figures(router: Router) -> (StatusCode, &'static str, String) {
     }
 }
 
-fn response(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+fn response(path: &str, status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -70,7 +71,7 @@ fn response(status: StatusCode, content_type: &'static str, text: String) -> Res
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+            headers.insert(ALLOW, HeaderValue::from_static(api::methods(path)));
         }
         _ => {}
     }

@@ -252,15 +252,19 @@ pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
             Err(fault) => faults.push(fault),
         }
     }
-    let mut keys = |file: &Option<PathBuf>, what| {
-        let keys = file.as_deref().map(|file| keys(file, what)).transpose();
+    let mut keys = |file: &Option<PathBuf>, what, read: ReadKeys| {
+        let keys = file.as_deref().map(|file| keys(file, what, read)).transpose();
         keys.unwrap_or_else(|fault| {
             faults.push(fault);
             None
         })
     };
-    let clients = keys(&config.api_key_file, "the keys of clients");
-    let management = keys(&config.management_key_file, "the keys of the management API");
+    let clients = keys(&config.api_key_file, "the keys of clients", Keys::read_named);
+    let management = keys(
+        &config.management_key_file,
+        "the keys of the management API",
+        |text, _| Keys::read_lines(text),
+    );
     let tls = config.tls.clone().map(Tls::open).transpose();
     let tls = tls.unwrap_or_else(|error| {
         faults.push(format!("{error} (`tls`)"));
@@ -347,9 +351,12 @@ fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
     Ok(spec)
 }
 
-fn keys(file: &Path, what: &str) -> Result<Keys, String> {
+/// Reads keys from a text, with the name of its file.
+type ReadKeys = fn(&str, &str) -> Result<Keys, InvalidKeys>;
+
+fn keys(file: &Path, what: &str, read: ReadKeys) -> Result<Keys, String> {
     let text = keys_text(file, what, "make it, one key a line")?;
-    Keys::read_named(&text, &file.display().to_string()).map_err(|error| match error {
+    read(&text, &file.display().to_string()).map_err(|error| match error {
         // Each with the name of the file, and its place in it.
         InvalidKeys::Faults(faults) => faults.to_string(),
         error => format!("{} ({what}): {error}", file.display()),

@@ -34,6 +34,7 @@
 //! | `http2` | HTTP/2 with upstreams and clients | |
 //! | `tls` | TLS with upstreams and clients (rustls, ring) | |
 //! | `keys` | API keys of clients, held as hashes | |
+//! | `decompress` | compressed bodies of requests are read for their model; without it they are refused | |
 //! | `yaml` | config and trees written as YAML | |
 //!
 //! # Only decide

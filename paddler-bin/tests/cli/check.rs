@@ -146,3 +146,64 @@ async fn the_example_is_sound_and_says_the_defaults() {
     assert!(keys.has(b"change-me-and-hide-me"));
     assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
 }
+
+/// The keys of a file, each with those above it. What stands in a comment counts, if it is a key with something behind it.
+fn key_paths(
+    value: &paddler_core::config::Value,
+    under: &str,
+    into: &mut std::collections::BTreeSet<String>,
+) {
+    use paddler_core::config::Kind;
+    match &value.kind {
+        // Nodes, names of labels and of models are the user's own.
+        _ if ["tree", "upstreams.labels", "upstreams.models", "timeouts.models"].contains(&under) => {}
+        Kind::Map(pairs) => {
+            for (key, value) in pairs {
+                let dot = if under.is_empty() { "" } else { "." };
+                let path = format!("{under}{dot}{}", key.text);
+                key_paths(value, &path, into);
+                into.insert(path);
+            }
+        }
+        Kind::List(values) => values.iter().for_each(|value| key_paths(value, under, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_example_leaves_no_setting_out() {
+    use paddler_core::config::Value;
+
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let paths = |text: &str| {
+        let mut paths = std::collections::BTreeSet::new();
+        key_paths(&Value::from_yaml(text, "f").unwrap(), "", &mut paths);
+        paths
+    };
+    let everything = std::fs::read_to_string(format!(
+        "{root}/paddler-core/tests/corpus/config/valid/everything.yaml"
+    ));
+    let example = std::fs::read_to_string(format!("{root}/examples/paddler.yaml")).unwrap();
+    // Lines that are commented out count as written, and each one that shows a setting is one or begins one.
+    let (_, settings) = example.split_once("\n\n").unwrap();
+    let nodes = "# tree:\n";
+    let (before, after) = settings.split_once(nodes).unwrap();
+    let after = after.split_once("\n\n").unwrap().1;
+    let uncommented: String = [before, after]
+        .concat()
+        .lines()
+        .map(|line| {
+            format!(
+                "{}\n",
+                line.replacen("# ", "", usize::from(line.trim_start().starts_with("# ")))
+            )
+        })
+        .collect();
+    let shown = paths(&uncommented);
+    let missing: Vec<_> = paths(&everything.unwrap())
+        .into_iter()
+        .filter(|path| !shown.contains(path))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(shown.contains("shutdown.grace") && shown.contains("upstreams.tls.server_name"));
+}

@@ -30,6 +30,8 @@ mod yaml;
 pub use fault::{ConfigFaults, Fault};
 pub use network::{InvalidNetwork, Network};
 pub use registry::{NameTaken, ParamFault, Params, Registry};
+#[cfg(feature = "proxy")]
+pub(crate) use router::LEAST_HEAD;
 pub use router::{
     AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, HealthRules, Limits, ListenerTls, Mode,
     ModelTimeouts, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets,

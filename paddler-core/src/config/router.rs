@@ -63,6 +63,9 @@ use crate::queue::MinShares;
 use crate::schedule::{Tree, trees};
 use crate::upstream::UpstreamSpec;
 
+/// The least head of a request that is read, in bytes: hyper reads no less at once.
+pub(crate) const LEAST_HEAD: u32 = 8 << 10;
+
 /// What the defaults are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
@@ -118,7 +121,7 @@ pub struct Config {
     /// people's prompts.
     pub admin_paths: AdminPaths,
     /// Whether WebSockets are passed on. Default closed: what is asked inside of one is neither judged, nor counted, nor
-    /// limited, and it holds its place for as long as it likes.
+    /// limited, and it holds its place for as long as either end speaks.
     pub websockets: WebSockets,
     /// How connections from clients are encrypted. Default `None`: they are not.
     pub tls: Option<ListenerTls>,
@@ -185,10 +188,13 @@ pub struct Limits {
     /// The longest body, in bytes, 1 KiB to 1 TiB. Default 64 MiB: a chat with several pictures.
     pub body: u64,
     /// All bodies that are held at once, in bytes, at least `body`, up to 1 TiB. Default 1 GiB: sixteen of the longest.
+    /// A body that comes while more than three quarters of this are held is let go as it is sent, so its request is never
+    /// sent again (`body_not_kept`).
     pub buffered_bodies: u64,
-    /// The longest head of a request, in bytes, 1 KiB to 16 MiB. Default 64 KiB: what most proxies in front let through.
+    /// The longest head of a request, in bytes, 8 KiB to 16 MiB. Default 64 KiB: what most proxies in front let through.
     pub headers: u64,
-    /// Connections from clients, 1 to 1,000,000. Default 4096: two sockets each stay below common limits on open files.
+    /// Connections from clients, 1 to 1,000,000. Default 4096, with two sockets each: `paddler` raises its limit of open
+    /// files for them; who embeds the router raises it himself.
     pub connections: usize,
     /// Requests at once on one connection of HTTP/2, 1 to 10,000. Default 128: RFC 9113 (5.1.2) wants 100 at least, and who
     /// has more opens another connection.
@@ -204,7 +210,7 @@ pub struct Limits {
 /// How long each step of forwarding may take, 10 ms to 24 h each.
 ///
 /// What is said of a model goes before what is said of an upstream, and that before what is said here. A client may shorten
-/// each for its own request, by header, and lengthen none.
+/// `first_byte`, `idle` and `whole` for its own request, by header, and lengthen none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     /// To connect to an upstream. Default 2 s: one lost packet is sent again after 1 s.

@@ -60,6 +60,10 @@ pub(super) struct Held {
     crowded: bool,
 }
 
+/// So many quarters of the budget may be held before bodies are let go as they are sent. The last one is for those: they
+/// are here for less time, so under pressure more requests are served, and each at its only try.
+const CROWDED: u64 = 3;
+
 #[derive(Debug)]
 enum Keeping {
     /// For as long as it may be sent again.
@@ -98,7 +102,7 @@ impl Held {
         share.bytes += bytes;
         self.bytes += bytes;
         let after = before.saturating_add(bytes);
-        self.crowded |= after > limit / 4 * 3;
+        self.crowded |= after > limit / 4 * CROWDED;
         after <= limit
     }
 

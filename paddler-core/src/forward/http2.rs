@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::{Body, BoxError};
 use super::server::ServeOptions;
+use crate::config::LEAST_HEAD;
 
 /// How often a client that is silent is asked whether it is still there. One that has vanished is noticed by that.
 const ASK_AFTER: Duration = Duration::from_secs(30);
@@ -286,7 +287,7 @@ fn for_http2(response: Response<Body>, is_head: bool) -> Response<Paced> {
 
 fn builder(options: &ServeOptions, streams: Arc<Streams>) -> http2::Builder<InTasks> {
     let mut builder = http2::Builder::new(InTasks(streams));
-    let header_bytes = options.max_header_bytes.max(8 * 1024);
+    let header_bytes = options.max_header_bytes.max(LEAST_HEAD as usize);
     builder
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))

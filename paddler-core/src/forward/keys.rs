@@ -34,6 +34,8 @@ pub enum InvalidKeys {
         /// The line, from 1.
         line: usize,
     },
+    /// A list, where keys have no rights of their own.
+    List,
     /// The list has faults.
     #[cfg(feature = "yaml")]
     Faults(ConfigFaults),
@@ -53,6 +55,7 @@ impl fmt::Display for InvalidKeys {
                 f,
                 "line {line} begins with sha256: and is no hash: write 64 hex digits after it"
             ),
+            Self::List => f.write_str("these keys have no rights of their own: write one key a line, and no list"),
             #[cfg(feature = "yaml")]
             Self::Faults(faults) => faults.fmt(f),
         }
@@ -113,6 +116,25 @@ impl Keys {
             return Ok(Self::of(clients));
         }
         let _ = name;
+        lines(text).map(Self::of)
+    }
+
+    /// Reads keys that have no rights of their own: one a line, as for [`read`](Self::read), and no list.
+    ///
+    /// ```
+    /// use paddler_core::forward::{InvalidKeys, Keys};
+    ///
+    /// assert!(Keys::read_lines("sk-1\n").unwrap().has(b"sk-1"));
+    /// assert_eq!(Keys::read_lines("keys: [{name: a, key: sk-1}]").unwrap_err(), InvalidKeys::List);
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and for a list.
+    pub fn read_lines(text: &str) -> Result<Self, InvalidKeys> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if is_list(text) {
+            return Err(InvalidKeys::List);
+        }
         lines(text).map(Self::of)
     }
 
@@ -187,7 +209,6 @@ fn counting(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// No key begins so: what can be sent has no space in it, and the word alone would be a poor key.
-#[cfg(feature = "yaml")]
 fn is_list(text: &str) -> bool {
     counting(text).next().is_some_and(|(_, first)| {
         first == "---"

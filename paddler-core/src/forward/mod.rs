@@ -4,6 +4,92 @@
 //! a place for it, `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
 //! until its end, and `metered` tells whoever pays what it used. `router::passage` strings them together, in [`Router`].
 //! [`serve`] puts it behind a listener: `accept` lets clients in, `serving` speaks with one of them.
+//!
+//! | to look for | see |
+//! |---|---|
+//! | what a request says of itself | `headers`, `asked` (headers of our own), `vetting` (what two servers could read in two ways), `decode`, `peer` |
+//! | whose it is, and what that key opens | `keys`, `rights`, `permit`, `rate` |
+//! | what goes with it | `trace`, `forwarded`, `timeouts`, `held` (its body) |
+//! | what comes back | `body`, `refusal`, `local` (answers of our own), `usage` (tokens), `upgrade` (WebSockets) |
+//! | the listener | `server`, `line` (one connection), `preface`, `http2`, `tls`, `peer` |
+//!
+//! # The words of the wire
+//!
+//! ## Why a request was refused
+//!
+//! In `x-paddler-reason`, in the error's `code` where the dialect has one, in `paddler_refusals_total` and, at level debug, in
+//! the log.
+//!
+//! | reason | status | means, and how to mend it |
+//! |---|---|---|
+//! | `bad_path`, `bad_host`, `bad_method`, `bad_header` | 400 | that part of the head cannot be read, or in two ways; the message says which |
+//! | `unexpected_body`, `trailers` | 400 | a body where engines read none, or fields after it: send it without |
+//! | `malformed_body` | 400 | no JSON, two models, or not compressed as `Content-Encoding` says |
+//! | `broken_body` | 400 | the body ended before its end |
+//! | `websocket` | 400, 403, 501 | it does not begin with GET; they are closed (`websockets: open`); the host's server lets none through |
+//! | `api_key` | 401 | no key, or one that is not known |
+//! | `admin_path` | 403 | the path shows or changes the inside of an engine (`admin_paths: open`) |
+//! | `model_not_allowed` | 403 | the key does not open this model |
+//! | `model_not_found` | 404 | no upstream has it; the message names those that are known |
+//! | `connect` | 405 | this is no forward proxy |
+//! | `slow_body` | 408 | the body came too slowly (`limits.body_idle`) |
+//! | `body_too_large` | 413 | more than `limits.body` |
+//! | `content_type`, `content_encoding` | 415 | its model cannot be read: send JSON, uncompressed or as gzip, deflate, zstd or br |
+//! | `foreign_host` | 421 | asked in absolute form under a name that is not ours (`server_names`) |
+//! | `key_rate`, `key_tokens`, `key_concurrency` | 429 | the key's allowance is used up: wait as long as `Retry-After` says |
+//! | `buffers_full` | 429 | all bodies together take `limits.buffered_bodies` |
+//! | `queue_full`, `evicted` | 429 | more would wait than may (`queue.max_requests`); evicted: others came first |
+//! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room`, `contended` | 429 | nobody had room in time (`queue.max_wait`) |
+//! | `upstreams_busy` | 429 | each upstream asks to be left alone for now |
+//! | `filtered`, `rejected` | 429 | a filter of the host's, or a `reject` in the tree, whose own words stand here if they can |
+//! | `filter_failed` | 500 | a filter of the host's went wrong |
+//! | `transfer_encoding` | 501 | another transfer coding than chunked |
+//! | `upstream_broke` | 502 | it was sent, and no answer came back; it may have been worked on |
+//! | `suspect_request` | 502 | the same twice: the request itself may be the cause |
+//! | `body_not_kept` | 502, 503 | it would have been sent again, had there been memory to keep its body; also beside an upstream's own answer |
+//! | `no_upstream`, `unhealthy`, `never_heard`, `stale` | 503 | nobody is there, able to serve, or known to be, in time (`queue.max_wait_starting`) |
+//! | `models_unknown` | 503 | nobody is known to have the model, and some have not told yet |
+//! | `not_labelled`, `not_in_subset`, `excluded` | 503 | the tree, the host or what was tried already leaves nobody |
+//! | `unreachable`, `upstream_refused` | 503 | no connection could be made; an upstream refused, and its answer could not be read |
+//! | `stopping` | 503 | of `/health`: the router is going away |
+//! | `first_byte_timeout`, `whole_timeout` | 504 | no answer in time (`timeouts`) |
+//! | `loop` | 508 | an upstream leads back to this router |
+//! | `upstream_broke_off`, `upstream_idle` | in a stream | its last event: the answer broke off or went silent; so with both times out above |
+//!
+//! ## Headers of requests
+//!
+//! | header | from whom | form | says |
+//! |---|---|---|---|
+//! | `x-paddler-max-wait` | anybody | seconds, or a number with ms, s, m or h; 0: not at all | wait no longer than this; never longer than `queue` allows |
+//! | `x-paddler-timeout-first-byte`, `x-paddler-timeout-idle`, `x-paddler-timeout-whole` | anybody | the same, above 0 | be no later than this; never later than `timeouts` allow |
+//! | `x-paddler-priority` | `trusted_peers` | `critical` (1), `standard` (0), `sheddable` (-1), or a whole number | above 0 is served first, below 0 may be shed |
+//! | `x-paddler-tenant` | `trusted_peers` | 1 to 256 bytes | who pays: tenants share a full pool |
+//! | `x-request-id` | anybody | as it is; a new one without | stands in the log, and goes to the engine and back |
+//!
+//! From whoever is not trusted, priority and tenant are removed.
+//!
+//! ## Headers of answers
+//!
+//! | header | says |
+//! |---|---|
+//! | `x-paddler-reason` | why it was refused here |
+//! | `retry-after`, `retry-after-ms` | when to come again |
+//! | `x-should-retry` | whether the same request may do better another time |
+//! | `x-request-id`, `x-upstream-request-id` | the request's id, and the engine's own |
+//!
+//! ## Reasons in metrics
+//!
+//! | reason | in | means |
+//! |---|---|---|
+//! | `not_sent` | `paddler_retries_total` | no connection, or no byte was written |
+//! | `closed_connection` | the same | lost in a connection that the upstream had just closed |
+//! | `refused` | the same | the upstream was busy, or did not want it |
+//! | `no_byte` | the same | it was sent, and no byte of an answer came |
+//! | `budget`, `attempts` | `paddler_retries_denied_total` | `retry.share` and `retry.per_second` are used up; `retry.attempts` is |
+//! | `not_replayable` | the same | what it does may not be done twice |
+//! | `suspect_request`, `body_not_kept` | the same | as above |
+//! | `upstream_broke_off`, `upstream_idle`, `first_byte_timeout`, `whole_timeout` | `paddler_truncations_total` | as above |
+//! | `tunnel_idle` | the same | neither end of a WebSocket said anything (`timeouts.tunnel_idle`) |
 
 mod accept;
 mod admission;
@@ -44,6 +130,8 @@ mod upgrade;
 mod usage;
 mod vetting;
 mod waiting;
+#[cfg(test)]
+mod words;
 
 pub use accept::{Accept, Connection, OverTls, Peer};
 pub use body::{Body, BoxError};

@@ -45,8 +45,9 @@ pub struct RouterOptions {
     pub trusted_peers: Vec<Network>,
     /// What upstreams are told of where a request comes from. Default: nothing but that it came through here.
     pub forwarding: Forwarding,
-    /// What clients that are refused for now are told to wait. Default 2 s: about the time in which a place comes free, and
-    /// long enough not to be hammered.
+    /// What clients that are refused for now are told to wait where nothing is known that says it better: how fast the queue
+    /// moves, when an upstream wants work again, when an allowance has grown. Default 2 s: about the time in which a place
+    /// comes free, and long enough not to be hammered.
     pub retry_after: Duration,
     /// Where chance comes from; `None`: another place each time.
     pub seed: Option<u64>,
@@ -76,7 +77,7 @@ impl Default for RouterOptions {
 }
 
 /// How long each stage of a request may take. An [`UpstreamSpec`](crate::upstream::UpstreamSpec) may say otherwise for its
-/// upstream, and a client may shorten each by header.
+/// upstream, and a client may shorten `first_byte`, `idle` and `whole` by header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {

@@ -36,7 +36,7 @@ pub struct ServeOptions {
     /// The most requests at once on one connection of HTTP/2, at least 1; more are refused, and can be sent again. Default
     /// 128.
     pub max_streams: u32,
-    /// How long a head may take, from the first byte of the connection or the end of the last answer. Default 60 s: it
+    /// How long a head may take, from the first byte of the connection or the end of the last answer. Default 75 s: it
     /// is also how long an idle connection is kept.
     pub header_timeout: Duration,
     /// How long a client may take nothing while bytes wait for it. Default 60 s.

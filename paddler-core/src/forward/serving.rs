@@ -27,6 +27,7 @@ use super::line::Line;
 use super::server::ServeOptions;
 use super::upgrade::Within;
 use super::vetting::vet;
+use crate::config::LEAST_HEAD;
 use crate::request::Dialect;
 
 /// What a connection is served with.
@@ -203,7 +204,7 @@ fn builder(options: &ServeOptions) -> http1::Builder {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_timeout)
-        .max_buf_size(options.max_header_bytes.max(8 * 1024));
+        .max_buf_size(options.max_header_bytes.max(LEAST_HEAD as usize));
     builder
 }
 

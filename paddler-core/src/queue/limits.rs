@@ -20,12 +20,12 @@ use crate::config::{Limits, Queue};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueLimits {
-    /// The most requests that wait. Default 30, the number that users of Paddler know. 0: nobody waits.
+    /// The most requests that wait: [`Queue::max_requests`]. 0: nobody waits.
     pub max_requests: usize,
-    /// The most bytes of bodies that wait. Default 1 GiB.
+    /// The most bytes of bodies that wait. Default [`Limits::buffered_bodies`]. A router holds all its bodies to that limit
+    /// before they wait, so there only a smaller one refuses anybody.
     pub max_bytes: u64,
-    /// The longest that a request waits, from its arrival, over all its waits. Default 10 s: most clients give up later
-    /// than that.
+    /// The longest that a request waits, from its arrival, over all its waits: [`Queue::max_wait`].
     pub max_wait: Duration,
     /// The longest that it waits while nobody is able to serve it at all: [`Queue::max_wait_starting`]. Less than
     /// `max_wait` counts as that.

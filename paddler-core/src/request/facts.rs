@@ -45,7 +45,7 @@ pub struct RequestFacts {
     pub body_bytes: u64,
     /// Whether the answer is asked for piece by piece.
     pub stream: bool,
-    /// 0 is standard and negative may be shed; what a higher one is good for, the tree says.
+    /// 0 is standard, above it is served first, and below it may be shed: see [`Priority`](crate::queue::Priority).
     pub priority: i32,
     /// Who pays: the API key's owner, if known.
     #[serde(default)]

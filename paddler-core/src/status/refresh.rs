@@ -25,8 +25,8 @@ use crate::config::HealthRules;
 use crate::schedule::Tree;
 use crate::upstream::{Connect, UpstreamId};
 
-/// How often what settles is looked at.
-const SETTLE_CHECK: Duration = Duration::from_millis(250);
+/// How often what has a time limit is looked at: what settles, and who is left out.
+const CHECK: Duration = Duration::from_millis(250);
 
 /// How many events may wait for the board.
 const EVENTS: usize = 1024;
@@ -198,10 +198,10 @@ impl Keeper {
         mut answers: mpsc::Receiver<Polled>,
         mut orders: mpsc::Receiver<Command>,
     ) {
-        let mut settle_check = Instant::now() + SETTLE_CHECK;
+        let mut check = Instant::now() + CHECK;
         loop {
             let publish = self.board.publish_due();
-            let wake = publish.map_or(settle_check, |due| self.clock.instant(due).min(settle_check));
+            let wake = publish.map_or(check, |due| self.clock.instant(due).min(check));
             // A branch whose pattern does not match is out until something else happens: sources may all have ended.
             tokio::select! {
                 Some(event) = events.recv() => {
@@ -225,9 +225,9 @@ impl Keeper {
                 self.board.publish(now);
                 self.polls.published();
             }
-            if settle_check <= Instant::now() {
+            if check <= Instant::now() {
                 self.board.expire(now);
-                settle_check = Instant::now() + SETTLE_CHECK;
+                check = Instant::now() + CHECK;
             }
         }
     }

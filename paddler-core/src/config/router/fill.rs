@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, Limits, ListenerTls, ModelTimeouts, Poll,
-    Queue, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets, health, upstream,
+    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, LEAST_HEAD, Limits, ListenerTls,
+    ModelTimeouts, Poll, Queue, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets, health,
+    upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -360,7 +361,7 @@ fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
     bytes(
         &mut fields,
         "headers",
-        (KIB, 16 * KIB * KIB),
+        (LEAST_HEAD.into(), 16 * KIB * KIB),
         &mut limits.headers,
         faults,
     );

@@ -13,13 +13,13 @@ pub struct HealthRules {
     /// Faults in a row after which an upstream is left out, 1 to 100. A connection that cannot be made is enough by
     /// itself. Default 3: Envoy waits for 5, but each costs somebody a prompt here.
     pub eject_after: u32,
-    /// How long it is left out the first time, 100 ms to 24 h; then twice as long each time, until it stays in service: a
+    /// How long it is left out the first time, 250 ms to 24 h; then twice as long each time, until it stays in service: a
     /// minute of that takes one doubling back. Default 5 s: an engine that restarts takes longer, one that hiccups less.
     pub eject_time: Duration,
-    /// How long one that cannot be reached is left out the first time, 100 ms to 24 h. Default 1 s: it is let back in as
+    /// How long one that cannot be reached is left out the first time, 250 ms to 24 h. Default 1 s: it is let back in as
     /// soon as it answers a poll, and to try it costs a request nothing but the time.
     pub unreachable_time: Duration,
-    /// The longest that it is left out, 100 ms to 24 h. Default 5 min: so long a repaired one may stay idle.
+    /// The longest that it is left out, 250 ms to 24 h. Default 5 min: so long a repaired one may stay idle.
     pub longest_time: Duration,
     /// The largest share of the pool that is left out for what it answered, 0 to 1; of two, one may be, unless it is 0.
     /// Default 0.5: when more than half fail it is hardly theirs alone, and the rest could not carry the load.
@@ -70,8 +70,8 @@ impl Default for Retry {
     }
 }
 
-/// The shortest time out: statuses are looked at four times a second.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// The shortest time out: who is out is looked at four times a second.
+const SHORTEST: Duration = Duration::from_millis(250);
 
 pub(super) fn health(fields: &mut Fields<'_>, health: &mut HealthRules, faults: &mut Faults) {
     whole(fields, "eject_after", (1, 100), &mut health.eject_after, faults);
