@@ -26,7 +26,7 @@
 //! | `unexpected_body`, `trailers` | 400 | a body where engines read none, or fields after it: send it without |
 //! | `malformed_body` | 400 | no JSON, two models, or not compressed as `Content-Encoding` says |
 //! | `broken_body` | 400 | the body ended before its end |
-//! | `websocket` | 400, 403, 501 | it does not begin with GET; they are closed (`websockets: open`); the host's server lets none through |
+//! | `websocket` | 400, 403 | it does not begin with GET; they are closed (`websockets: open`) |
 //! | `api_key` | 401 | no key, or one that is not known |
 //! | `admin_path` | 403 | the path shows or changes the inside of an engine (`admin_paths: open`) |
 //! | `model_not_allowed` | 403 | the key does not open this model |
@@ -43,6 +43,7 @@
 //! | `upstreams_busy` | 429 | each upstream asks to be left alone for now |
 //! | `filtered`, `rejected` | 429 | a filter of the host's, or a `reject` in the tree, whose own words stand here if they can |
 //! | `filter_failed` | 500 | a filter of the host's went wrong |
+//! | `no_upgrade` | 501 | the host's server lets no WebSocket through |
 //! | `transfer_encoding` | 501 | another transfer coding than chunked |
 //! | `upstream_broke` | 502 | it was sent, and no answer came back; it may have been worked on |
 //! | `suspect_request` | 502 | the same twice: the request itself may be the cause |
@@ -51,6 +52,7 @@
 //! | `models_unknown` | 503 | nobody is known to have the model, and some have not told yet |
 //! | `not_labelled`, `not_in_subset`, `excluded` | 503 | the tree, the host or what was tried already leaves nobody |
 //! | `unreachable`, `upstream_refused` | 503 | no connection could be made; an upstream refused, and its answer could not be read |
+//! | `attempts` | 503 | it was sent `retry.attempts` times, each time in vain |
 //! | `stopping` | 503 | of `/health`: the router is going away |
 //! | `first_byte_timeout`, `whole_timeout` | 504 | no answer in time (`timeouts`) |
 //! | `loop` | 508 | an upstream leads back to this router |
