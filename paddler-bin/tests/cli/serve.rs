@@ -236,7 +236,7 @@ async fn the_log_says_why_each_request_went_where_it_went() {
     let refused = r#"no place model="nobody" reason=model_not_found why=require model 0 of 2 -> never: model_not_found"#;
     let line = program.logs(|line| line.contains(refused));
     assert!(line.contains("DEBUG"), "{line}");
-    let line = program.logs(|line| line.contains("refused status=404 reason=model_not_found message="));
+    let line = program.logs(|line| line.contains("refused status=404 reason=model_not_found error="));
     assert!(line.contains("DEBUG") && line.contains("request{id="), "{line}");
 }
 

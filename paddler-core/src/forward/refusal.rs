@@ -82,13 +82,8 @@ impl Refusal {
 
     /// Says it in the log, for whoever looks for a request by its id.
     pub(super) fn say(&self) {
-        let Self {
-            status,
-            reason,
-            message,
-            ..
-        } = self;
-        tracing::debug!(status = status.as_u16(), %reason, message, "refused");
+        let (status, reason) = (self.status.as_u16(), &self.reason);
+        tracing::debug!(status, %reason, error = self.message, "refused");
     }
 
     /// What an end of the walk means for the client.
