@@ -88,7 +88,8 @@ pub(super) async fn read(
     }
     held.fill(chunks);
     if let Some(coding) = coding {
-        let scanned = decoded(coding, &held, look, options).await?;
+        // Hardly any body is, so the others hold no room for it.
+        let scanned = Box::pin(decoded(coding, &held, look, options)).await?;
         return Ok(Intake { held, scanned });
     }
     let scanned = scan.finish()?;

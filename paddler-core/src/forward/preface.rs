@@ -48,6 +48,7 @@ pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<
     let io = Again {
         bytes,
         unread: 0..read,
+        failed: None,
         io,
     };
     Ok(Read { io, http2 })
@@ -57,6 +58,8 @@ pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<
 pub(super) struct Again<I> {
     bytes: [u8; LENGTH],
     unread: std::ops::Range<usize>,
+    /// What went wrong behind them.
+    failed: Option<io::Error>,
     io: I,
 }
 
@@ -67,6 +70,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Again<I> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if let Some(error) = this.failed.take() {
+            return Poll::Ready(Err(error));
+        }
         if this.unread.is_empty() {
             return Pin::new(&mut this.io).poll_read(cx, buf);
         }
@@ -74,6 +80,13 @@ impl<I: AsyncRead + Unpin> AsyncRead for Again<I> {
         let taken = bytes.len().min(buf.remaining());
         buf.put_slice(&bytes[..taken]);
         this.unread.start += taken;
+        // In the same read as what follows: hyper doubles the buffer of a head that comes in two, and keeps it.
+        if this.unread.is_empty()
+            && buf.remaining() > 0
+            && let Poll::Ready(Err(error)) = Pin::new(&mut this.io).poll_read(cx, buf)
+        {
+            this.failed = Some(error);
+        }
         Poll::Ready(Ok(()))
     }
 }

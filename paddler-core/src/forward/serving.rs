@@ -114,15 +114,30 @@ where
 async fn begin<S>(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     line: Arc<Line>,
+    serving: Serving<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
+    S::Future: Send + 'static,
+{
+    match serving.options.tls.clone() {
+        None => speak(io, line, serving).await,
+        // It is larger than all the rest, so whoever does not encrypt holds no room for it.
+        Some(tls) => Box::pin(encrypted(tls, io, line, serving)).await,
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn encrypted<S>(
+    tls: super::tls::Tls,
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    line: Arc<Line>,
     mut serving: Serving<S>,
 ) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
 {
-    let Some(tls) = serving.options.tls.clone() else {
-        return speak(io, line, serving).await;
-    };
     let stop = serving.stop();
     let accepted = tokio::select! {
         biased;
@@ -178,7 +193,14 @@ where
     match read {
         Ok(Ok(Read { io, http2: true })) => {
             let (options, stop) = (serving.options.clone(), serving.stop());
-            http2::serve(io, &options, move |request| serving.answer(request), stop).await
+            // What most connections never come to is not held room for in each.
+            Box::pin(http2::serve(
+                io,
+                &options,
+                move |request| serving.answer(request),
+                stop,
+            ))
+            .await
         }
         Ok(Ok(Read { io, http2: false })) => http1(io, line, serving).await,
         // It has left before it said a word, or said none in time.
