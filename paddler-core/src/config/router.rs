@@ -47,19 +47,25 @@
 
 mod fill;
 mod health;
+mod limits;
+mod queue;
+mod timeouts;
+mod tls;
 mod upstream;
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::health::{HealthRules, Retry};
+pub use self::limits::Limits;
+pub use self::queue::Queue;
+pub use self::timeouts::{ModelTimeouts, Timeouts};
+pub use self::tls::{ClientCertificates, ListenerTls};
 use super::fault::{ConfigFaults, Faults};
 use super::network::Network;
 use super::registry::Registry;
 use super::value::Value;
-use crate::queue::MinShares;
 use crate::schedule::{Tree, trees};
 use crate::upstream::UpstreamSpec;
 
@@ -160,89 +166,6 @@ impl UpstreamConfig {
     }
 }
 
-/// Requests that must wait until an upstream has room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Queue {
-    /// How many wait at most, 0 to 1,000,000; one more is refused. Default 30: who comes after that would hardly be
-    /// served within `max_wait`, and had better ask elsewhere at once.
-    pub max_requests: usize,
-    /// How long one waits at most, up to 1 h, from its arrival and over all its waits. Default 10 s: people give up at about
-    /// that time. A client can ask for less.
-    pub max_wait: Duration,
-    /// How long one waits at most while nobody is able to serve it (all upstreams are starting or away, or there are none
-    /// yet), up to 1 h; less than `max_wait` counts as that. Default 60 s: an engine reads a model of 8 GB from a disk of
-    /// 200 MB/s in 40 s, and proxies in front commonly give up after 60 s. Once somebody is able, `max_wait` counts from
-    /// then.
-    pub max_wait_starting: Duration,
-    /// The least part of all places handed out that each class is sure of while somebody of it waits, 1% to 45%. `standard`
-    /// (priority 0): default 25%, so that a flood of high priority slows people down to a quarter and no further.
-    /// `sheddable` (below 0): default 5%, enough to get on at all and little enough not to be felt. High priority is sure
-    /// of the rest.
-    pub min_shares: MinShares,
-}
-
-/// How much of our own memory and sockets clients can take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// The longest body, in bytes, 1 KiB to 1 TiB. Default 64 MiB: a chat with several pictures.
-    pub body: u64,
-    /// All bodies that are held at once, in bytes, at least `body`, up to 1 TiB. Default 1 GiB: sixteen of the longest.
-    /// A body that comes while more than three quarters of this are held is let go as it is sent, so its request is never
-    /// sent again (`body_not_kept`).
-    pub buffered_bodies: u64,
-    /// The longest head of a request, in bytes, 8 KiB to 16 MiB. Default 64 KiB: what most proxies in front let through.
-    pub headers: u64,
-    /// Connections from clients, 1 to 1,000,000. Default 4096, with two sockets each: `paddler` raises its limit of open
-    /// files for them; who embeds the router raises it himself.
-    pub connections: usize,
-    /// Requests at once on one connection of HTTP/2, 1 to 10,000. Default 128: RFC 9113 (5.1.2) wants 100 at least, and who
-    /// has more opens another connection.
-    pub streams: u32,
-    /// How long a head may take to come in, and so how long a connection is kept on which no request comes, 10 ms to 1 h.
-    /// Default 75 s: longer than clients and the balancers in front keep theirs (60 s), since they must not find them closed.
-    pub header_timeout: Duration,
-    /// How long a body may pause while it comes in, 10 ms to 1 h. Default 30 s: a phone that changes networks. All pauses
-    /// together may be no longer than that, beyond one second for each KiB: a byte now and then would hold a connection.
-    pub body_idle: Duration,
-}
-
-/// How long each step of forwarding may take, 10 ms to 24 h each.
-///
-/// What is said of a model goes before what is said of an upstream, and that before what is said here. A client may shorten
-/// `first_byte`, `idle` and `whole` for its own request, by header, and lengthen none.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Timeouts {
-    /// To connect to an upstream. Default 2 s: one lost packet is sent again after 1 s.
-    pub connect: Duration,
-    /// From the last byte of a request to the first of its answer. Default 10 min: a long prompt takes minutes on a slow
-    /// machine, and an engine that hangs must end some time.
-    pub first_byte: Duration,
-    /// Between two bytes of an answer. Default 60 s: tokens come many times a second.
-    pub idle: Duration,
-    /// From the head of a request to the last byte of its answer. Default `None` (`off`): a long answer is not a fault.
-    pub whole: Option<Duration>,
-    /// For the client to take bytes that wait for it. Default 60 s: who takes none for that long has left.
-    pub client_idle: Duration,
-    /// For either end of a WebSocket to say something. Default 5 min: most clients ask once a minute at least whether the
-    /// other end is there.
-    pub tunnel_idle: Duration,
-    /// What is different for a model, by the name that requests ask for it by. Default none.
-    pub models: BTreeMap<String, ModelTimeouts>,
-}
-
-/// How long requests for one model may take, where that is different.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct ModelTimeouts {
-    /// In place of [`Timeouts::first_byte`].
-    pub first_byte: Option<Duration>,
-    /// In place of [`Timeouts::idle`].
-    pub idle: Option<Duration>,
-    /// In place of [`Timeouts::whole`].
-    pub whole: Option<Duration>,
-}
-
 /// What upstreams are told of where a request comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
@@ -317,65 +240,6 @@ pub enum WebSockets {
     Open,
 }
 
-/// How connections from clients are encrypted. The files are PEM; relative paths are as they are written: `paddler` looks for
-/// them beside the config file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ListenerTls {
-    /// The certificate, and behind it those up to the root.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// The certificates by which clients' are signed. Default `None`: clients are not asked for one.
-    pub client_ca: Option<PathBuf>,
-    /// Whether a client may do without one, where `client_ca` is named. Default required.
-    pub client_certificates: ClientCertificates,
-    /// How long a handshake may take, 10 ms to 1 h. Default 10 s: ten round trips over a bad line.
-    pub handshake_timeout: Duration,
-    /// Handshakes at once, 1 to 100,000; more wait. Default 256: each one costs about a millisecond of a core, which streams
-    /// under way would miss.
-    pub handshakes: usize,
-    /// Whether the management listener is encrypted, too. Default false: it is on loopback, and probes speak plainly.
-    pub management: bool,
-}
-
-impl ListenerTls {
-    /// With these files and defaults for the rest.
-    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self {
-            certificate: certificate.into(),
-            key: key.into(),
-            client_ca: None,
-            client_certificates: ClientCertificates::default(),
-            handshake_timeout: Duration::from_secs(10),
-            handshakes: 256,
-            management: false,
-        }
-    }
-
-    /// All files that are named.
-    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.certificate, &mut self.key]
-            .into_iter()
-            .chain(&mut self.client_ca)
-    }
-
-    /// All files that are named.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.certificate, &self.key].into_iter().chain(&self.client_ca)
-    }
-}
-
-/// Whether clients have to show a certificate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-#[non_exhaustive]
-pub enum ClientCertificates {
-    /// Who shows none is not served.
-    #[default]
-    Required,
-    /// Who shows one is checked, and who shows none is served.
-    Optional,
-}
-
 /// How it ends once it is told to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -385,45 +249,6 @@ pub struct Shutdown {
     pub settle: Duration,
     /// How long answers under way may take to end after that, 0 s to 24 h. Default 30 s: what Kubernetes grants.
     pub grace: Duration,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            max_requests: 30,
-            max_wait: Duration::from_secs(10),
-            max_wait_starting: Duration::from_secs(60),
-            min_shares: MinShares::new(25, 5),
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body: 64 << 20,
-            buffered_bodies: 1 << 30,
-            headers: 64 << 10,
-            connections: 4096,
-            streams: 128,
-            header_timeout: Duration::from_secs(75),
-            body_idle: Duration::from_secs(30),
-        }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(2),
-            first_byte: Duration::from_secs(600),
-            idle: Duration::from_secs(60),
-            whole: None,
-            client_idle: Duration::from_secs(60),
-            models: BTreeMap::new(),
-            tunnel_idle: Duration::from_secs(300),
-        }
-    }
 }
 
 impl Default for Poll {

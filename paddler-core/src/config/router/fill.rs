@@ -1,31 +1,27 @@
 //! How is each setting read over its default?
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, LEAST_HEAD, Limits, ListenerTls,
-    ModelTimeouts, Poll, Queue, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets, health,
-    upstream,
+    AdminPaths, Config, Forwarded, Forwarding, Poll, Shutdown, Traceparent, UpstreamConfig, WebSockets,
+    health, limits, queue, timeouts, tls, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
 use crate::config::read::{At, Fields};
 use crate::config::registry::Registry;
 use crate::config::tree;
-use crate::config::units::{self, show_bytes};
 use crate::config::value::{Kind, Value, quoted};
-use crate::queue::MinShares;
 use crate::schedule::{Tree, trees};
 
 pub(super) const MOMENT: Duration = Duration::from_millis(10);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-const KIB: u64 = 1 << 10;
-const TIB: u64 = 1 << 40;
+pub(super) const KIB: u64 = 1 << 10;
+pub(super) const TIB: u64 = 1 << 40;
 
 /// Reads the whole file. A setting that is faulty keeps its default, and the faults say that nothing is to be built.
 pub(super) fn config(
@@ -47,17 +43,17 @@ pub(super) fn config(
         config.tree = tree;
     }
     section(&mut fields, "queue", faults, |fields, faults| {
-        queue(fields, &mut config.queue, faults);
+        queue::queue(fields, &mut config.queue, faults);
     });
     if let Some(at) = fields.take("limits", faults) {
-        limits(&at, &mut config.limits, faults);
+        limits::limits(&at, &mut config.limits, faults);
     }
     names_and_peers(&mut fields, &mut config, faults);
     section(&mut fields, "forwarding", faults, |fields, faults| {
         forwarding(fields, &mut config.forwarding, faults);
     });
     section(&mut fields, "timeouts", faults, |fields, faults| {
-        timeouts(fields, &mut config.timeouts, faults);
+        timeouts::timeouts(fields, &mut config.timeouts, faults);
     });
     section(&mut fields, "poll", faults, |fields, faults| {
         poll(fields, &mut config.poll, faults);
@@ -70,7 +66,7 @@ pub(super) fn config(
     });
     access(&mut fields, &mut config, faults);
     if let Some(at) = fields.take("tls", faults) {
-        config.tls = listener_tls(&at, faults);
+        config.tls = tls::listener_tls(&at, faults);
     }
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
@@ -170,7 +166,7 @@ fn forwarding(fields: &mut Fields<'_>, forwarding: &mut Forwarding, faults: &mut
 }
 
 /// A map under a key, if it is there.
-fn section<'v>(
+pub(super) fn section<'v>(
     fields: &mut Fields<'v>,
     name: &'static str,
     faults: &mut Faults,
@@ -268,7 +264,7 @@ pub(super) fn count(
     *into = read.unwrap_or(*into);
 }
 
-fn bytes(
+pub(super) fn bytes(
     fields: &mut Fields<'_>,
     name: &'static str,
     (least, most): (u64, u64),
@@ -279,222 +275,6 @@ fn bytes(
         .take(name, faults)
         .and_then(|at| at.bytes(faults, least..=most));
     *into = read.unwrap_or(*into);
-}
-
-fn queue(fields: &mut Fields<'_>, queue: &mut Queue, faults: &mut Faults) {
-    count(
-        fields,
-        "max_requests",
-        (0, 1_000_000),
-        &mut queue.max_requests,
-        faults,
-    );
-    duration(
-        fields,
-        "max_wait",
-        (Duration::ZERO, HOUR),
-        &mut queue.max_wait,
-        faults,
-    );
-    duration(
-        fields,
-        "max_wait_starting",
-        (Duration::ZERO, HOUR),
-        &mut queue.max_wait_starting,
-        faults,
-    );
-    section(fields, "min_shares", faults, |fields, faults| {
-        let mut share = |name, now: u32| {
-            let read = fields.take(name, faults).and_then(|at| percent(&at, faults));
-            read.unwrap_or(u8::try_from(now).unwrap_or(MinShares::MOST))
-        };
-        let standard = share("standard", queue.min_shares.standard());
-        let sheddable = share("sheddable", queue.min_shares.sheddable());
-        queue.min_shares = MinShares::new(standard, sheddable);
-    });
-}
-
-/// A share such as 25%.
-fn percent(at: &At<'_>, faults: &mut Faults) -> Option<u8> {
-    let text = match &at.value.kind {
-        Kind::String(text) => text,
-        Kind::Int(_) | Kind::Float(_) => {
-            let problem = format!("{} is not a share", at.value.what());
-            at.fault_mend(faults, problem, "write it in percent, such as 25%");
-            return None;
-        }
-        _ => return at.wrong(faults, "a share such as 25%"),
-    };
-    let parsed = text
-        .strip_suffix('%')
-        .and_then(|number| number.trim_end().parse::<u8>().ok());
-    let fits = parsed.filter(|share| (1..=MinShares::MOST).contains(share));
-    if fits.is_none() {
-        let problem = format!("{} is not a share of 1% to {}%", quoted(text), MinShares::MOST);
-        at.fault_mend(faults, problem, "write a whole number of percent, such as 25%");
-    }
-    fits
-}
-
-fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
-    let Some(mut fields) = at.fields(faults) else {
-        return;
-    };
-    let said = fields.has("body") || fields.has("buffered_bodies");
-    let before = faults.len();
-    bytes(&mut fields, "body", (KIB, TIB), &mut limits.body, faults);
-    bytes(
-        &mut fields,
-        "buffered_bodies",
-        (KIB, TIB),
-        &mut limits.buffered_bodies,
-        faults,
-    );
-    if said && faults.len() == before && limits.buffered_bodies < limits.body {
-        let problem = format!(
-            "`buffered_bodies` ({}) is less than `body` ({}): the longest would never fit",
-            show_bytes(limits.buffered_bodies),
-            show_bytes(limits.body)
-        );
-        at.fault_mend(faults, problem, "raise the one or lower the other");
-    }
-    bytes(
-        &mut fields,
-        "headers",
-        (LEAST_HEAD.into(), 16 * KIB * KIB),
-        &mut limits.headers,
-        faults,
-    );
-    count(
-        &mut fields,
-        "connections",
-        (1, 1_000_000),
-        &mut limits.connections,
-        faults,
-    );
-    if let Some(at) = fields.take("streams", faults) {
-        limits.streams = at.whole(faults, 1..=10_000).unwrap_or(limits.streams);
-    }
-    duration(
-        &mut fields,
-        "header_timeout",
-        (MOMENT, HOUR),
-        &mut limits.header_timeout,
-        faults,
-    );
-    duration(
-        &mut fields,
-        "body_idle",
-        (MOMENT, HOUR),
-        &mut limits.body_idle,
-        faults,
-    );
-    fields.end(faults);
-}
-
-fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults: &mut Faults) {
-    duration(fields, "connect", (MOMENT, DAY), &mut timeouts.connect, faults);
-    duration(
-        fields,
-        "first_byte",
-        (MOMENT, DAY),
-        &mut timeouts.first_byte,
-        faults,
-    );
-    duration(fields, "idle", (MOMENT, DAY), &mut timeouts.idle, faults);
-    duration(
-        fields,
-        "client_idle",
-        (MOMENT, DAY),
-        &mut timeouts.client_idle,
-        faults,
-    );
-    duration(
-        fields,
-        "tunnel_idle",
-        (MOMENT, DAY),
-        &mut timeouts.tunnel_idle,
-        faults,
-    );
-    if let Some(at) = fields.take("whole", faults) {
-        timeouts.whole = match &at.value.kind {
-            Kind::String(off) if off == "off" => None,
-            Kind::String(text) if units::duration(text).is_err() => {
-                let problem = format!("{} is neither off nor a length of time", quoted(text));
-                at.fault_mend(
-                    faults,
-                    problem,
-                    "write off, or a number and ms, s, m or h: 30s, 10m, 2h",
-                );
-                None
-            }
-            _ => at.duration(faults, MOMENT..=DAY),
-        };
-    }
-    if let Some(at) = fields.take("models", faults) {
-        timeouts.models = models(&at, faults);
-    }
-}
-
-fn models(at: &At<'_>, faults: &mut Faults) -> BTreeMap<String, ModelTimeouts> {
-    let mut models = BTreeMap::new();
-    for (name, at) in at.pairs(faults).into_iter().flatten() {
-        let Some(mut fields) = at.fields(faults) else {
-            continue;
-        };
-        let timeouts = ModelTimeouts {
-            first_byte: step(&mut fields, "first_byte", faults),
-            idle: step(&mut fields, "idle", faults),
-            whole: step(&mut fields, "whole", faults),
-        };
-        fields.end(faults);
-        models.insert(name.text.clone(), timeouts);
-    }
-    models
-}
-
-fn listener_tls(at: &At<'_>, faults: &mut Faults) -> Option<ListenerTls> {
-    let mut fields = at.fields(faults)?;
-    let needed = |fields: &mut Fields<'_>, name, faults: &mut Faults| {
-        let at = fields.need(name, faults)?;
-        at.text(faults).map(PathBuf::from)
-    };
-    let certificate = needed(&mut fields, "certificate", faults);
-    let key = needed(&mut fields, "key", faults);
-    let mut tls = ListenerTls::new(certificate.unwrap_or_default(), key.unwrap_or_default());
-    tls.client_ca = file(&mut fields, "client_ca", faults);
-    if let Some(at) = fields.take("client_certificates", faults) {
-        let words = [
-            ("required", ClientCertificates::Required),
-            ("optional", ClientCertificates::Optional),
-        ];
-        if tls.client_ca.is_none() {
-            let mend = "name in `client_ca` the certificates by which they are signed";
-            at.fault_mend(faults, "no client's certificate could be checked", mend);
-        }
-        tls.client_certificates = at.word(faults, &words).unwrap_or_default();
-    }
-    duration(
-        &mut fields,
-        "handshake_timeout",
-        (MOMENT, HOUR),
-        &mut tls.handshake_timeout,
-        faults,
-    );
-    count(
-        &mut fields,
-        "handshakes",
-        (1, 100_000),
-        &mut tls.handshakes,
-        faults,
-    );
-    if let Some(at) = fields.take("management", faults) {
-        tls.management = at
-            .word(faults, &[("plain", false), ("tls", true)])
-            .unwrap_or_default();
-    }
-    fields.end(faults);
-    Some(tls)
 }
 
 fn poll(fields: &mut Fields<'_>, poll: &mut Poll, faults: &mut Faults) {
