@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::LEAST_HEAD;
 use super::fill::{HOUR, KIB, MOMENT, TIB, bytes, count, duration};
 use crate::config::fault::Faults;
-use crate::config::read::At;
+use crate::config::read::{At, Fields};
 use crate::config::units::show_bytes;
 
 /// How much of our own memory and sockets clients can take.
@@ -51,24 +51,7 @@ pub(super) fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
     let Some(mut fields) = at.fields(faults) else {
         return;
     };
-    let said = fields.has("body") || fields.has("buffered_bodies");
-    let before = faults.len();
-    bytes(&mut fields, "body", (KIB, TIB), &mut limits.body, faults);
-    bytes(
-        &mut fields,
-        "buffered_bodies",
-        (KIB, TIB),
-        &mut limits.buffered_bodies,
-        faults,
-    );
-    if said && faults.len() == before && limits.buffered_bodies < limits.body {
-        let problem = format!(
-            "`buffered_bodies` ({}) is less than `body` ({}): the longest would never fit",
-            show_bytes(limits.buffered_bodies),
-            show_bytes(limits.body)
-        );
-        at.fault_mend(faults, problem, "raise the one or lower the other");
-    }
+    bodies(at, &mut fields, limits, faults);
     bytes(
         &mut fields,
         "headers",
@@ -101,4 +84,25 @@ pub(super) fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
         faults,
     );
     fields.end(faults);
+}
+
+fn bodies(at: &At<'_>, fields: &mut Fields<'_>, limits: &mut Limits, faults: &mut Faults) {
+    let said = fields.has("body") || fields.has("buffered_bodies");
+    let before = faults.len();
+    bytes(fields, "body", (KIB, TIB), &mut limits.body, faults);
+    bytes(
+        fields,
+        "buffered_bodies",
+        (KIB, TIB),
+        &mut limits.buffered_bodies,
+        faults,
+    );
+    if said && faults.len() == before && limits.buffered_bodies < limits.body {
+        let problem = format!(
+            "`buffered_bodies` ({}) is less than `body` ({}): the longest would never fit",
+            show_bytes(limits.buffered_bodies),
+            show_bytes(limits.body)
+        );
+        at.fault_mend(faults, problem, "raise the one or lower the other");
+    }
 }
