@@ -175,6 +175,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_path_says_which_methods_it_takes() {
+        for (path, takes) in [
+            ("/api/v1/upstreams", "GET, HEAD"),
+            ("/api/v1/upstreams/gpu-1", "GET, HEAD"),
+            ("/api/v1/upstreams/gpu-1/drain", "POST"),
+            ("/api/v1/upstreams/gpu-1/undrain", "POST"),
+            ("/api/v1/reload", "GET, HEAD, POST"),
+            ("/metrics", "GET, HEAD"),
+        ] {
+            assert_eq!(methods(path), takes, "{path}");
+        }
+    }
+
+    #[test]
     fn a_web_page_is_known_by_what_its_browser_says() {
         let of = |pairs: &[(&'static str, &'static str)]| {
             let mut headers = HeaderMap::new();

@@ -125,6 +125,22 @@ async fn files_that_are_missing_are_named_all_at_once() {
 }
 
 #[tokio::test]
+async fn keys_of_the_management_api_are_no_list_with_rights() {
+    let keys = path(
+        "check-management-keys.yaml",
+        "keys: [{name: a, key: sk-secret}]\n",
+    );
+    let file = path("check-management.yaml", &format!("management_key_file: {keys}\n"));
+    let ended = run(&["check", &file], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let says = format!("{keys} (the keys of the management API): these keys have no rights of their own");
+    assert!(
+        ended.log.starts_with(&says) && !ended.log.contains("secret"),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
 async fn the_example_is_sound_and_says_the_defaults() {
     use paddler_core::config::{Config, Mode, Registry};
 
