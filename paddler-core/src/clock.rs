@@ -9,6 +9,11 @@ use crate::Moment;
 /// The runtime cannot count to the end of time; nobody waits for more than 30 years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
+/// So long after a moment, or 30 years after it: whoever wants no limit may say so by the longest duration there is.
+pub(crate) fn after(moment: Instant, long: Duration) -> Instant {
+    moment + long.min(FAR)
+}
+
 /// Tells moments. Follows the runtime's clock, so a test can pause it.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
@@ -30,7 +35,7 @@ impl Clock {
 
     /// The runtime's name for a moment.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
-        self.began + moment.since(Moment::ZERO).min(FAR)
+        after(self.began, moment.since(Moment::ZERO))
     }
 }
 

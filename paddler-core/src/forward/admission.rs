@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::ACCESS_CONTROL_REQUEST_METHOD;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
 
@@ -97,8 +97,11 @@ fn check_key(
     };
     // Who asks for the health has no key, and a browser sends none when it asks what it may send.
     let is_health = route.class == RequestClass::Local && path.ends_with("/health");
-    let is_preflight =
-        parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let is_preflight = parts.method == Method::OPTIONS
+        && [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD]
+            .iter()
+            .all(|name| parts.headers.contains_key(name))
+        && route.class != RequestClass::Admin;
     if is_health || is_preflight {
         return Ok(None);
     }

@@ -4,12 +4,12 @@
 //! piece by piece, and may be neither longer than any body nor out of all proportion to what was sent.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 use brotli_decompressor::Decompressor;
 use bytes::{Buf, Bytes};
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
-use ruzstd::decoding::StreamingDecoder;
+use flate2::bufread::{GzDecoder, ZlibDecoder};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
@@ -18,11 +18,20 @@ use crate::request::{ScanError, ScanLimits, Scanned, Scanner};
 /// How much is decoded before others have their turn on this thread: less than a millisecond of work.
 const STEP: usize = 64 * 1024;
 
+/// How much is taken in before others have their turn: what becomes nothing is work as well.
+const INPUT: usize = 16 * 1024;
+
+/// How many members of gzip, or frames of zstd, may become nothing. Each costs tens of microseconds, and a few bytes.
+const MOST_EMPTY: u32 = 1024;
+
 /// How many bodies of this process are decoded at once. Each may take up to 16 MiB, its window.
 static PLACES: Semaphore = Semaphore::const_new(8);
 
 /// The widest window of zstd that is decoded: what HTTP allows (RFC 9659).
 const ZSTD_WINDOW: u64 = 8 << 20;
+
+/// How a stream of brotli begins that wants a window of up to 1 GiB: an extension that RFC 7932 does not have.
+const LARGE_WINDOW: u8 = 0x11;
 
 /// How many bytes one byte may become, once they are more than [`FREE`]. Text shrinks to a tenth, and a prompt that repeats
 /// itself to a hundredth.
@@ -63,15 +72,16 @@ impl Coding {
         }
     }
 
-    fn decoder(self, source: Chunks) -> io::Result<Box<dyn Read + Send>> {
-        Ok(match self {
-            Self::Gzip => Box::new(MultiGzDecoder::new(source)),
+    fn decoder(self, source: Chunks) -> Box<dyn Read + Send> {
+        match self {
+            Self::Gzip => Box::new(Gzip {
+                member: Some(GzDecoder::new(source)),
+                parts: Parts::default(),
+            }),
             Self::Deflate => Box::new(ZlibDecoder::new(source)),
             Self::Brotli => Box::new(Decompressor::new(source, 4096)),
-            Self::Zstd => Box::new(Zstd {
-                frame: Some(zstd_frame(source)?),
-            }),
-        })
+            Self::Zstd => Box::new(Zstd::new(source)),
+        }
     }
 }
 
@@ -86,9 +96,15 @@ pub(super) async fn scan(
     let most = limit.min(FREE.max(sent.saturating_mul(MOST_FOR_ONE)));
     // It is never closed.
     let _place = PLACES.acquire().await.ok();
-    let mut decoder = coding
-        .decoder(Chunks(chunks.iter().cloned().collect()))
-        .map_err(Unread::Broken)?;
+    let first = chunks.iter().find_map(|chunk| chunk.first());
+    if coding == Coding::Brotli && first.is_some_and(|byte| byte & 0x7f == LARGE_WINDOW) {
+        let message = "its window is larger than HTTP has (RFC 7932)";
+        return Err(Unread::Broken(io::Error::new(
+            io::ErrorKind::InvalidData,
+            message,
+        )));
+    }
+    let mut decoder = coding.decoder(Chunks::new(chunks));
     let mut scanner = Scanner::new(limits);
     let mut piece = vec![0; STEP];
     let mut decoded = 0;
@@ -96,7 +112,10 @@ pub(super) async fn scan(
         let bytes = match decoder.read(&mut piece) {
             Ok(0) => break,
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                yield_now().await;
+                continue;
+            }
             Err(error) => return Err(Unread::Broken(error)),
         };
         decoded += bytes as u64;
@@ -113,141 +132,185 @@ pub(super) async fn scan(
     Ok(scanned)
 }
 
-/// Pieces, one after the other.
-struct Chunks(VecDeque<Bytes>);
+/// Pieces, one after the other, with a pause after each [`INPUT`] bytes: decoders pass it on, and go on where they were.
+struct Chunks {
+    pieces: VecDeque<Bytes>,
+    until_pause: usize,
+}
 
 impl Chunks {
+    fn new(pieces: &[Bytes]) -> Self {
+        Self {
+            pieces: pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect(),
+            until_pause: INPUT,
+        }
+    }
+
     /// Whether nothing is left.
     fn is_empty(&self) -> bool {
-        self.0.iter().all(Bytes::is_empty)
+        self.pieces.is_empty()
+    }
+
+    /// What can be taken without a pause.
+    fn at_hand(&self, most: usize) -> &[u8] {
+        let first = self.pieces.front().map_or(&[][..], |piece| &piece[..]);
+        &first[..first.len().min(most)]
+    }
+
+    fn take(&mut self, bytes: usize) {
+        if let Some(first) = self.pieces.front_mut() {
+            first.advance(bytes.min(first.len()));
+            if first.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
+    }
+
+    /// Reads without pauses.
+    fn read_on(&mut self, buf: &mut [u8]) -> usize {
+        let at_hand = self.at_hand(buf.len());
+        let bytes = at_hand.len();
+        buf[..bytes].copy_from_slice(at_hand);
+        self.take(bytes);
+        bytes
+    }
+}
+
+impl BufRead for Chunks {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.until_pause == 0 && !self.is_empty() {
+            self.until_pause = INPUT;
+            return Err(pause());
+        }
+        Ok(self.at_hand(self.until_pause))
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.until_pause = self.until_pause.saturating_sub(bytes);
+        self.take(bytes);
     }
 }
 
 impl Read for Chunks {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.0.front().is_some_and(Bytes::is_empty) {
-            self.0.pop_front();
-        }
-        let Some(first) = self.0.front_mut() else {
-            return Ok(0);
-        };
-        let bytes = buf.len().min(first.len());
-        first.copy_to_slice(&mut buf[..bytes]);
-        Ok(bytes)
+        let bytes = self.fill_buf()?.len().min(buf.len());
+        self.until_pause -= bytes;
+        Ok(self.read_on(&mut buf[..bytes]))
     }
 }
 
-type Frame = StreamingDecoder<Chunks, ruzstd::decoding::FrameDecoder>;
+/// Others have their turn now.
+fn pause() -> io::Error {
+    io::ErrorKind::WouldBlock.into()
+}
 
-fn zstd_frame(source: Chunks) -> io::Result<Frame> {
-    StreamingDecoder::new_with_max_window_size(source, ZSTD_WINDOW)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+/// Counts the parts of a body, members or frames.
+#[derive(Default)]
+struct Parts {
+    empty: u32,
+    /// Whether something has come of this one.
+    made: bool,
+}
+
+impl Parts {
+    /// This one is at its end.
+    fn end(&mut self) -> io::Result<()> {
+        self.empty += u32::from(!self.made);
+        self.made = false;
+        if self.empty <= MOST_EMPTY {
+            return Ok(());
+        }
+        let message = format!("more than {MOST_EMPTY} of its parts are empty");
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+}
+
+/// Members of gzip, one after the other.
+struct Gzip {
+    member: Option<GzDecoder<Chunks>>,
+    parts: Parts,
+}
+
+impl Read for Gzip {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let Some(member) = &mut self.member else {
+            return Ok(0);
+        };
+        let bytes = member.read(buf)?;
+        if bytes > 0 {
+            self.parts.made = true;
+            return Ok(bytes);
+        }
+        self.parts.end()?;
+        let rest = self.member.take().map(GzDecoder::into_inner);
+        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+            return Ok(0);
+        };
+        self.member = Some(GzDecoder::new(rest));
+        Err(pause())
+    }
 }
 
 /// Frames of zstd, one after the other.
 struct Zstd {
-    frame: Option<Frame>,
+    source: Chunks,
+    frame: FrameDecoder,
+    within: bool,
+    parts: Parts,
+}
+
+impl Zstd {
+    fn new(source: Chunks) -> Self {
+        let mut frame = FrameDecoder::new();
+        frame.set_max_window_size(ZSTD_WINDOW);
+        Self {
+            source,
+            frame,
+            within: false,
+            parts: Parts::default(),
+        }
+    }
+}
+
+/// A block may not be left half way, so it is read without pauses: none is longer than 128 KiB.
+struct ReadOn<'a>(&'a mut Chunks);
+
+impl Read for ReadOn<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(self.0.read_on(buf))
+    }
 }
 
 impl Read for Zstd {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while let Some(frame) = &mut self.frame {
-            let bytes = frame.read(buf)?;
-            if bytes > 0 {
-                return Ok(bytes);
-            }
-            let rest = self.frame.take().map(StreamingDecoder::into_inner);
-            self.frame = match rest.filter(|rest| !rest.is_empty()) {
-                Some(rest) => Some(zstd_frame(rest)?),
-                None => None,
-            };
+        let invalid =
+            |error: &dyn std::error::Error| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+        if !self.within {
+            self.frame
+                .reset(ReadOn(&mut self.source))
+                .map_err(|error| invalid(&error))?;
+            self.within = true;
         }
-        Ok(0)
+        if self.frame.can_collect() == 0 && !self.frame.is_finished() {
+            self.frame
+                .decode_blocks(ReadOn(&mut self.source), BlockDecodingStrategy::UptoBlocks(1))
+                .map_err(|error| invalid(&error))?;
+        }
+        let bytes = self.frame.read(buf)?;
+        if bytes > 0 {
+            self.parts.made = true;
+            return Ok(bytes);
+        }
+        if self.frame.is_finished() {
+            self.parts.end()?;
+            if self.source.is_empty() {
+                return Ok(0);
+            }
+            self.within = false;
+        }
+        Err(pause())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::{GzEncoder, ZlibEncoder};
-    use proptest::prelude::*;
-    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-
-    use super::*;
-
-    const CODINGS: [Coding; 4] = [Coding::Gzip, Coding::Deflate, Coding::Zstd, Coding::Brotli];
-
-    fn encode(coding: Coding, body: &[u8]) -> Vec<u8> {
-        match coding {
-            Coding::Gzip => {
-                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(body).unwrap();
-                encoder.finish().unwrap()
-            }
-            Coding::Deflate => {
-                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(body).unwrap();
-                encoder.finish().unwrap()
-            }
-            Coding::Zstd => compress_to_vec(body, CompressionLevel::Fastest),
-            // What comes of it does not matter.
-            Coding::Brotli => b"\x0b\x03\x80\x7b\x22\x61\x22\x3a\x31\x7d\x03".to_vec(),
-        }
-    }
-
-    fn decoded(coding: Coding, body: &[u8], cut: usize) -> Result<Scanned, Unread> {
-        let (first, second) = body.split_at(cut.min(body.len()));
-        let chunks = [
-            Bytes::copy_from_slice(first),
-            Bytes::new(),
-            Bytes::copy_from_slice(second),
-        ];
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(scan(coding, &chunks, 1 << 20, ScanLimits::default()))
-    }
-
-    #[test]
-    fn the_length_is_that_of_what_was_sent() {
-        let body = br#"{"model":"a","prompt":"Hi"}"#;
-        for coding in [Coding::Gzip, Coding::Deflate, Coding::Zstd] {
-            let encoded = encode(coding, body);
-            let scanned = decoded(coding, &encoded, 3).unwrap();
-            assert_eq!(scanned.body_bytes, encoded.len() as u64);
-            assert!(scanned.model_spans.is_empty() && scanned.model.name().is_some());
-        }
-        let brotli = decoded(Coding::Brotli, &encode(Coding::Brotli, b""), 5);
-        assert!(brotli.is_ok_and(|scanned| scanned.body_bytes == 11));
-    }
-
-    #[test]
-    fn a_window_wider_than_http_has_is_not_made() {
-        // A frame that wants 128 MiB.
-        let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x88, 0x01, 0x00, 0x00];
-        assert!(matches!(decoded(Coding::Zstd, &frame, 0), Err(Unread::Broken(_))));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), cut in 0usize..400) {
-            for coding in CODINGS {
-                // It need only come back.
-                decoded(coding, &bytes, cut).ok();
-            }
-        }
-
-        #[test]
-        fn damage_is_borne(at in any::<prop::sample::Index>(), flip in 1u8.., text in "[a-z ]{0,300}", cut in 0usize..300) {
-            let body = format!("{{\"model\":\"m\",\"prompt\":\"{text}\"}}");
-            for coding in CODINGS {
-                let mut encoded = encode(coding, body.as_bytes());
-                let whole = decoded(coding, &encoded, cut);
-                prop_assert!(whole.is_ok(), "{coding:?}: {whole:?}");
-                let at = at.index(encoded.len());
-                encoded[at] ^= flip;
-                decoded(coding, &encoded, cut).ok();
-            }
-        }
-    }
-}
+mod tests;

@@ -17,16 +17,12 @@ const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const AT_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// All that servers believe about where a request comes from.
-const CLAIMS: [HeaderName; 7] = [
-    FOR,
-    PROTO,
-    AT_HOST,
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-real-ip"),
-    FORWARDED,
-];
+/// Whether servers believe of this header where a request comes from.
+fn is_claim(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("x-forwarded-")
+        || matches!(name, "forwarded" | "x-real-ip" | "x-client-ip" | "true-client-ip")
+}
 
 /// How a request came to us.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +41,8 @@ impl Hop<'_> {
     /// Says it to the upstream.
     pub(super) fn say(&self, headers: &mut HeaderMap, form: Forwarded) {
         if !self.from.trusted {
-            for name in &CLAIMS {
+            let claims: Vec<_> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
+            for name in claims {
                 headers.remove(name);
             }
         }

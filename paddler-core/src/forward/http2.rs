@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::{Body, BoxError};
 use super::server::ServeOptions;
+use crate::clock::after;
 use crate::config::LEAST_HEAD;
 
 /// How often a client that is silent is asked whether it is still there. One that has vanished is noticed by that.
@@ -161,7 +162,7 @@ impl Takes {
         loop {
             let waits = *self.waits.lock().unwrap_or_else(PoisonError::into_inner);
             // A piece that begins to wait later is looked at later.
-            let due = waits.unwrap_or_else(Instant::now) + long;
+            let due = after(waits.unwrap_or_else(Instant::now), long);
             if due <= Instant::now() {
                 return;
             }
@@ -229,7 +230,11 @@ impl HttpBody for Paced {
                     this.ended();
                     return Poll::Ready(None);
                 }
-                error => return Poll::Ready(error),
+                error => {
+                    // It is the upstream's, and not the client who takes it back.
+                    this.ended();
+                    return Poll::Ready(error);
+                }
             }
         }
         let piece = this.piece.split_to(this.piece.len().min(PIECE));
@@ -338,6 +343,7 @@ where
         result = serving => result,
         // It does not confirm that it has understood, or takes nothing of what is left.
         () = streams.quiet(options.client_idle.min(options.header_timeout)) => Ok(()),
+        // Until it has confirmed, it may ask for more.
         () = streams.mostly_taken_back(2 * TAKEN_BACK) => Ok(()),
     }
 }
@@ -349,5 +355,44 @@ impl Drop for EndAll {
     fn drop(&mut self) {
         let tasks = std::mem::take(&mut *self.0.tasks());
         drop(tasks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    /// A byte, and then an error.
+    struct Cut(bool);
+
+    impl HttpBody for Cut {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            let begun = std::mem::replace(&mut self.0, true);
+            let piece = Frame::data(Bytes::from_static(b"a"));
+            Poll::Ready(Some(if begun { Err("gone".into()) } else { Ok(piece) }))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_by_its_upstream_was_not_taken_back() {
+        let whole_after = |read: bool| async move {
+            let takes = Arc::new(Takes::default());
+            let paced = async { Paced::new(Body::new(Cut(false))) };
+            let mut paced = TAKES.scope(takes.clone(), paced).await;
+            if read {
+                while let Some(Ok(_)) = paced.frame().await {}
+            }
+            takes.whole.load(Relaxed)
+        };
+        assert!(whole_after(true).await);
+        assert!(!whole_after(false).await, "the client went before its end");
     }
 }

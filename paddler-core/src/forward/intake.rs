@@ -18,6 +18,7 @@ use super::decode::{self, Coding, Unread};
 use super::held::{Budget, Held};
 use super::options::RouterOptions;
 use super::refusal::Refusal;
+use crate::clock::after;
 use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
@@ -67,13 +68,9 @@ pub(super) async fn read(
     let mut chunks = Vec::new();
     let mut small = BytesMut::new();
     let mut body = body;
-    let began = Instant::now();
-    while let Some(chunk) = next(
-        &mut body,
-        patience(began, held.bytes(), options.timeouts.body_idle),
-    )
-    .await?
-    {
+    let mut patience = Patience::new(options.timeouts.body_idle, Instant::now());
+    while let Some(chunk) = next(&mut body, patience.left(Instant::now())).await? {
+        patience.came(chunk.len(), Instant::now());
         if held.bytes() + chunk.len() as u64 > options.max_body {
             return Err(too_large(options.max_body));
         }
@@ -170,11 +167,29 @@ async fn decoded(coding: Coding, _: &Held, _: Look, _: &RouterOptions) -> Result
     match coding {}
 }
 
-/// How long the next piece may take: not longer than the pause that is allowed, and not so long that the whole comes slower
-/// than [`SLOWEST`]. Else a byte now and then would hold a connection for ever.
-fn patience(began: Instant, bytes: u64, idle: Duration) -> Duration {
-    let whole = idle + Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST);
-    whole.saturating_sub(began.elapsed()).min(idle)
+/// How long the next piece may take: a bucket that time empties and bytes fill, at [`SLOWEST`]. It holds no more than the pause
+/// that is allowed, or who sends fast at first could send a byte now and then for hours, and hold all the memory for bodies.
+struct Patience {
+    idle: Duration,
+    due: Instant,
+}
+
+impl Patience {
+    fn new(idle: Duration, now: Instant) -> Self {
+        Self {
+            idle,
+            due: after(now, idle),
+        }
+    }
+
+    fn left(&self, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now)
+    }
+
+    fn came(&mut self, bytes: usize, now: Instant) {
+        let earned = Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000 / SLOWEST));
+        self.due = after(self.due, earned).min(after(now, self.idle));
+    }
 }
 
 async fn next(body: &mut Body, idle: Duration) -> Result<Option<Bytes>, Refusal> {
@@ -309,4 +324,32 @@ fn no_memory(after: Duration) -> Refusal {
     Refusal::new(StatusCode::TOO_MANY_REQUESTS, "buffers_full", message)
         .retry_after(after)
         .closing()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_is_no_credit_for_later() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut patience = Patience::new(30 * second, start);
+        assert_eq!(patience.left(start), 30 * second);
+        // A MiB at once.
+        patience.came(1 << 20, start + second);
+        assert_eq!(patience.left(start + second), 30 * second);
+        // Then a byte each second.
+        let mut now = start + second;
+        for _ in 0..30 {
+            now += second;
+            patience.came(1, now);
+        }
+        assert!(patience.left(now) < second, "{:?}", patience.left(now));
+        // Who sends as fast as is asked for can go on.
+        patience.came(30 * 1024, now);
+        assert!(patience.left(now) > 29 * second);
+        let mut ever = Patience::new(Duration::MAX, start);
+        ever.came(usize::MAX, start);
+        assert!(ever.left(start) > Duration::from_secs(1 << 29));
+    }
 }

@@ -11,6 +11,10 @@ use crate::Moment;
 
 const MINUTE: u64 = 60_000_000_000;
 
+/// The most that one correction takes, in nanoseconds: an hour. What an engine says may be wrong, and must not shut a key out
+/// for good.
+const MOST: u64 = 60 * MINUTE;
+
 /// What is used of something that comes at a rate. A whole minute's worth can be taken at once.
 #[derive(Debug, Default)]
 pub(super) struct Rate {
@@ -42,7 +46,7 @@ impl Rate {
     /// It was so much that was used, and not what was taken.
     pub(super) fn correct(&self, taken: u64, used: u64, per_minute: u64, now: Moment) {
         let (now, more) = (now.as_nanos(), used >= taken);
-        let share = share(used.abs_diff(taken), per_minute);
+        let share = share(used.abs_diff(taken), per_minute).min(MOST);
         let corrected = self.used_until.fetch_update(Relaxed, Relaxed, |until| {
             Some(match more {
                 true => until.max(now).saturating_add(share),
@@ -103,6 +107,15 @@ mod tests {
         rate.correct(1_000, 0, 60, at(1000));
         assert_eq!(rate.take(60, 60, at(1000)), Ok(()));
         assert!(rate.take(1, 60, at(1000)).is_err());
+    }
+
+    #[test]
+    fn a_number_beyond_all_sense_costs_an_hour_at_most() {
+        let rate = Rate::default();
+        assert_eq!(rate.take(10, 100, at(0)), Ok(()));
+        rate.correct(10, u64::MAX, 100, at(0));
+        assert!(rate.take(1, 100, at(3500)).is_err());
+        assert_eq!(rate.take(1, 100, at(3700)), Ok(()));
     }
 
     proptest! {

@@ -18,7 +18,7 @@ use super::body::{Body, BoxError};
 use super::metered::{Bill, Metered};
 use super::refusal::Refusal;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
-use crate::clock::Clock;
+use crate::clock::{Clock, after};
 use crate::health::{Fault, Verdict};
 use crate::observe::{InFlight, Metrics};
 use crate::request::Dialect;
@@ -216,9 +216,9 @@ impl Relay {
         } = *self;
         let set = || {
             let due = if any_byte {
-                Instant::now() + stages.idle
+                after(Instant::now(), stages.idle)
             } else {
-                sent + stages.first_byte
+                after(sent, stages.first_byte)
             };
             stages.ends.map_or(due, |ends| due.min(ends))
         };

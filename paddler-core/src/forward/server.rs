@@ -29,7 +29,7 @@ const NOTICE: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// The most connections at once; more wait to be accepted. Default 4,096.
+    /// The most connections at once, at least 1; more wait to be accepted. Default 4,096.
     pub max_connections: usize,
     /// The largest head of a request, in bytes; 8 KiB at least. Default 64 KiB.
     pub max_header_bytes: usize,
@@ -96,7 +96,7 @@ where
     S::Future: Send + 'static,
 {
     let (going, stopping) = watch::channel(false);
-    let places = Arc::new(Semaphore::new(options.max_connections));
+    let places = Arc::new(Semaphore::new(places(options.max_connections)));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -150,6 +150,11 @@ async fn to_their_ends(
     }
 }
 
+/// As many as a semaphore has, whoever asks for none or for no limit.
+pub(super) fn places(most: usize) -> usize {
+    most.clamp(1, Semaphore::MAX_PERMITS)
+}
+
 async fn accept(
     listener: &mut impl Accept,
     places: &Arc<Semaphore>,
@@ -176,4 +181,19 @@ fn is_of_one_connection(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_connections_is_one_at_least_and_may_be_none() {
+        assert_eq!(places(0), 1);
+        assert_eq!(places(7), 7);
+        assert_eq!(
+            Semaphore::new(places(usize::MAX)).available_permits(),
+            Semaphore::MAX_PERMITS
+        );
+    }
 }

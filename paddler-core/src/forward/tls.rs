@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,13 @@ use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::server::places;
 use crate::config::{ClientCertificates, ListenerTls};
 use crate::pem;
+
+/// How long a handshake holds its place: longer than most round trips. What costs is done when the client's first word is
+/// read.
+const HELD: Duration = Duration::from_secs(1);
 
 /// TLS with clients. Clones share the certificate in force.
 #[derive(Clone)]
@@ -61,7 +67,7 @@ impl Tls {
         let config = read(&settings)?;
         Ok(Self(Arc::new(Inner {
             config: ArcSwap::from_pointee(config),
-            handshakes: Semaphore::new(settings.handshakes.max(1)),
+            handshakes: Semaphore::new(places(settings.handshakes)),
             settings,
         })))
     }
@@ -94,8 +100,16 @@ impl Tls {
         let handshake = async {
             // Who has not said a word takes no place of those who have.
             let said = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
-            let _place = handshakes.acquire().await.map_err(io::Error::other)?;
-            said.into_stream(config.load_full()).await
+            let place = handshakes.acquire().await.map_err(io::Error::other)?;
+            let mut stream = pin!(said.into_stream(config.load_full()));
+            // Who then falls silent keeps it from the others only for a while.
+            match timeout(HELD, stream.as_mut()).await {
+                Ok(stream) => stream,
+                Err(_) => {
+                    drop(place);
+                    stream.await
+                }
+            }
         };
         let stream = timeout(limit, handshake).await.map_err(|_| late(limit))??;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");

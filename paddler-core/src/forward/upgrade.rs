@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::body::Body;
 use super::refusal::Refusal;
 use super::rights::InUse;
+use crate::clock::after;
 use crate::config::WebSockets;
 use crate::observe::{InFlight, Metrics};
 use crate::upstream::Lease;
@@ -173,7 +174,7 @@ where
     let mut down = std::pin::pin!(one_way(upstream_reads, client_writes, touch));
     let silence = async {
         loop {
-            let due = *last.lock().unwrap_or_else(PoisonError::into_inner) + idle;
+            let due = after(*last.lock().unwrap_or_else(PoisonError::into_inner), idle);
             if due <= Instant::now() {
                 return;
             }
@@ -272,6 +273,17 @@ mod tests {
         client.read_to_string(&mut heard).await.unwrap();
         assert_eq!(heard, "and goodbye");
         assert_eq!(passing.await.unwrap(), Some(End::Upstream));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_limit_of_silence_is_none() {
+        let (client, ours) = tokio::io::duplex(64);
+        let (theirs, _upstream) = tokio::io::duplex(64);
+        let passing = tokio::spawn(pass(ours, theirs, Duration::MAX));
+        tokio::time::sleep(Duration::from_secs(86_400)).await;
+        assert!(!passing.is_finished());
+        drop(client);
+        assert!(passing.await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

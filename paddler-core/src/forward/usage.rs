@@ -12,6 +12,9 @@ use crate::queue::Used;
 /// The longest name that is looked for.
 const LONGEST: usize = 18;
 
+/// The most that one answer counts. An answer may repeat what its request says, and a number in that is anybody's.
+const MOST: u64 = 1 << 24;
+
 /// What each name counts. In text that a model writes, quotes are escaped, so no name in it looks like one of these.
 fn counts(name: &[u8]) -> Option<Which> {
     match name {
@@ -136,6 +139,7 @@ impl Usage {
 
     /// Streams tell the sum so far again and again, and what an answer quotes can only add to it.
     fn found(&mut self, which: Which, number: u64) {
+        let number = number.min(MOST);
         match which {
             Which::Prompt => self.prompt = self.prompt.max(Some(number)),
             Which::Output => {

@@ -5,7 +5,7 @@
 
 use http::header::{HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Version};
 
 use super::refusal::Refusal;
 
@@ -18,8 +18,17 @@ pub(super) fn vet<B>(request: &mut Request<B>) -> Result<(), Refusal> {
 }
 
 /// There is one `Host`, and it is one: else two proxies may take the request for two different servers.
-fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
+///
+/// Where the target names one, that counts, and is what `Host` says from here on (RFC 9112, 3.2.2).
+fn check_host<B>(request: &mut Request<B>) -> Result<(), Refusal> {
     let refused = |message: &str| Err(Refusal::bad_request("bad_host", message).closing());
+    let target = request.uri().authority().cloned();
+    if target
+        .as_ref()
+        .is_some_and(|target| target.as_str().contains('@'))
+    {
+        return refused("the target names a user, and not only a host");
+    }
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
     if more.is_some() {
@@ -28,10 +37,11 @@ fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
     let Some(host) = host else {
         return match request.version() {
             Version::HTTP_11 => refused("there is no Host header, which HTTP/1.1 wants"),
-            Version::HTTP_2 if request.uri().authority().is_none() => {
-                refused("there is neither :authority nor a Host header")
+            Version::HTTP_2 if target.is_none() => refused("there is neither :authority nor a Host header"),
+            _ => {
+                name_host(request.headers_mut(), target.as_ref());
+                Ok(())
             }
-            _ => Ok(()),
         };
     };
     let authority = Authority::try_from(host.as_bytes());
@@ -43,13 +53,18 @@ fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
         return refused("the Host header names no host");
     }
     // In HTTP/1.1 what the target says counts, and `Host` is passed over.
-    let is_other = request.version() == Version::HTTP_2
-        && request.uri().authority().is_some()
-        && request.uri().authority() != authority.as_ref();
+    let is_other = request.version() == Version::HTTP_2 && target.is_some() && target != authority;
     if is_other {
         return refused("the Host header names another host than :authority");
     }
+    name_host(request.headers_mut(), target.as_ref());
     Ok(())
+}
+
+fn name_host(headers: &mut HeaderMap, target: Option<&Authority>) {
+    if let Some(value) = target.and_then(|target| HeaderValue::from_str(target.as_str()).ok()) {
+        headers.insert(HOST, value);
+    }
 }
 
 /// A body comes in chunks or has a length. What is encoded in yet another way would lose the word that says so.
@@ -65,6 +80,9 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
         }
     }
 }
+
+/// By these some servers take a request for one of another method than was judged.
+const OTHER_METHOD: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
 
 /// Servers that hand headers on as variables (CGI, WSGI) take `x_forwarded_for` for `x-forwarded-for`. Such names of what is
 /// judged or set here go no further.
@@ -82,12 +100,18 @@ fn drop_look_alikes(headers: &mut HeaderMap) {
         "x-api-key",
     ];
     let is_look_alike = |name: &&HeaderName| {
+        if OTHER_METHOD.contains(&name.as_str()) {
+            return true;
+        }
         // Hardly any has one, and each of the others would cost an allocation.
         if !name.as_str().contains('_') {
             return false;
         }
         let dashed = name.as_str().replace('_', "-");
-        MEANT.contains(&dashed.as_str()) || dashed.starts_with("x-forwarded-") || dashed == "x-real-ip"
+        MEANT.contains(&dashed.as_str())
+            || OTHER_METHOD.contains(&dashed.as_str())
+            || dashed.starts_with("x-forwarded-")
+            || dashed == "x-real-ip"
     };
     let names: Vec<HeaderName> = headers.keys().filter(is_look_alike).cloned().collect();
     for name in names {
@@ -133,6 +157,33 @@ mod tests {
     }
 
     #[test]
+    fn what_the_target_names_is_what_host_says() {
+        let host = |version, uri: &str, host: Option<&str>| {
+            let mut request = Request::new(());
+            *request.version_mut() = version;
+            *request.uri_mut() = uri.parse().unwrap();
+            if let Some(host) = host {
+                request.headers_mut().insert(HOST, host.parse().unwrap());
+            }
+            vet(&mut request).ok()?;
+            Some(
+                request
+                    .headers()
+                    .get(HOST)
+                    .map(|value| value.to_str().unwrap().to_owned()),
+            )
+        };
+        let says = |name: &str| Some(Some(name.to_owned()));
+        assert_eq!(host(Version::HTTP_2, "http://a:1/", None), says("a:1"));
+        assert_eq!(host(Version::HTTP_2, "http://a/", Some("A")), says("a"));
+        assert_eq!(host(Version::HTTP_11, "http://a/", Some("b")), says("a"));
+        assert_eq!(host(Version::HTTP_10, "http://a/", None), says("a"));
+        assert_eq!(host(Version::HTTP_11, "/", Some("b")), says("b"));
+        assert_eq!(host(Version::HTTP_10, "/", None), Some(None));
+        assert_eq!(host(Version::HTTP_2, "http://u@a/", None), None);
+    }
+
+    #[test]
     fn a_body_is_encoded_once() {
         let reason = |encodings: &[&'static str]| {
             let mut headers = vec![("host", "a")];
@@ -163,6 +214,8 @@ mod tests {
             ("x_forwarded_for", "1"),
             ("content_length", "1"),
             ("x-forwarded_proto", "1"),
+            ("x-http-method-override", "DELETE"),
+            ("x_method_override", "DELETE"),
             ("x_own", "1"),
         ];
         assert_eq!(

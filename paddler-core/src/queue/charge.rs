@@ -13,6 +13,12 @@ use crate::request::{RequestClass, RequestFacts, Task};
 /// What a token of an answer costs, in tokens of a prompt.
 const OUTPUT: u64 = 2;
 
+/// The most tokens that one answer counts, and one prompt: what an engine says may be wrong.
+const MOST: u64 = 1 << 24;
+
+/// The longest that an answer counts in the mean, which everybody is charged by: as long as those of today's models get.
+const LONGEST: f64 = 131_072.0;
+
 /// How long an answer counts before any was seen: about the mean of chats in public traces.
 const FIRST_OUTPUT: f64 = 200.0;
 
@@ -41,7 +47,10 @@ impl Charge {
     pub(super) fn due(&self, used: Used) -> u64 {
         match used {
             Used::Nothing => 0,
-            Used::Tokens { prompt, output } => cost(prompt.unwrap_or(u64::from(self.prompt)), output),
+            Used::Tokens { prompt, output } => {
+                let prompt = prompt.unwrap_or(u64::from(self.prompt));
+                cost(prompt.min(MOST), output.min(MOST))
+            }
         }
     }
 }
@@ -96,7 +105,7 @@ impl Outputs {
     pub(super) fn saw(&mut self, output: u64, sequences: u32) {
         if output > 0 {
             let each = output as f64 / f64::from(sequences.max(1));
-            self.0 += (each - self.0) * NEWS;
+            self.0 += (each.min(LONGEST) - self.0) * NEWS;
         }
     }
 }
@@ -126,6 +135,15 @@ mod tests {
     }
 
     #[test]
+    fn one_absurd_answer_does_not_change_what_all_are_charged() {
+        let mut outputs = Outputs::default();
+        outputs.saw(u64::MAX, 1);
+        let mut facts = RequestFacts::new();
+        facts.class = RequestClass::Generate(Task::Chat);
+        assert!(outputs.charge(&facts).tokens() < 2 * 3_000);
+    }
+
+    #[test]
     fn what_was_used_counts_and_the_estimate_where_it_is_not_known() {
         let mut facts = RequestFacts::new();
         facts.tokens = 50;
@@ -133,7 +151,11 @@ mod tests {
         let used = |prompt, output| charge.due(Used::Tokens { prompt, output });
         assert_eq!(used(Some(40), 7), 54);
         assert_eq!(used(None, 7), 64);
-        assert_eq!(used(Some(u64::MAX), u64::MAX), u64::MAX);
+        assert_eq!(
+            used(Some(u64::MAX), u64::MAX),
+            3 << 24,
+            "an absurd number is not believed"
+        );
         assert_eq!(charge.due(Used::Nothing), 0);
     }
 }

@@ -301,6 +301,36 @@ async fn handshakes_end_in_time_and_hold_up_nobody() {
     assert_eq!(world.served().await, Served::Whole);
 }
 
+/// A first message that the other end can answer, as a client has it.
+fn hello(connector: &TlsConnector) -> Vec<u8> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = rustls::ClientConnection::new(connector.config().clone(), name).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_falls_silent_after_a_first_word_holds_up_nobody_for_long() {
+    let (ca, folder) = (Ca::new(), Folder::new());
+    let mut settings = folder.settings(&ca.sign("localhost"));
+    settings.handshake_timeout = Duration::from_secs(3600);
+    settings.handshakes = 1;
+    let (world, _engine, _) = world(settings).await;
+    let connector = trusting(&ca, None, &[]);
+    let mut silent = TcpStream::connect(world.addr).await.unwrap();
+    silent.write_all(&hello(&connector)).await.unwrap();
+    let mut first = [0];
+    silent.read_exact(&mut first).await.unwrap();
+    let asked = tokio::time::timeout(HANG, ask(world.addr, &connector)).await;
+    assert!(
+        asked
+            .expect("it waits for who is silent")
+            .unwrap()
+            .contains("200 OK")
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_and_who_takes_nothing_is_noticed_through_tls() {
     let (ca, folder) = (Ca::new(), Folder::new());

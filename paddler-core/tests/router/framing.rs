@@ -21,7 +21,11 @@ async fn a_body_that_no_engine_reads_is_no_second_request() {
         (Setup::new(), "HEAD", ""),
         (Setup::new(), "TRACE", ""),
         (Setup::new(), "PROPFIND", ""),
-        (with_keys, "OPTIONS", "access-control-request-method: POST\r\n"),
+        (
+            with_keys,
+            "OPTIONS",
+            "origin: http://a\r\naccess-control-request-method: POST\r\n",
+        ),
     ] {
         let world = setup.start([spec("a", &stub.url)]).await;
         let hidden = "POST /slots/0?action=erase HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
@@ -34,6 +38,7 @@ async fn a_body_that_no_engine_reads_is_no_second_request() {
         // A host may hand over a body that no header announces.
         let request = http::Request::builder().method(method).uri("/x");
         let request = request
+            .header("origin", "http://a")
             .header("access-control-request-method", "POST")
             .body(Body::full(hidden))
             .unwrap();

@@ -7,6 +7,7 @@ use paddler_core::upstream::{ModelEntry, Models};
 use serde_json::json;
 
 use super::client::{Answer, CHAT, Client, HANG, ask, chat, eventually, of_model, stream};
+use super::stub::{Do, Stub};
 use super::world::{Setup, World, engine, of, quick, slow, spec};
 
 fn with_keys(options: &mut RouterOptions, list: &str) {
@@ -174,6 +175,22 @@ async fn tokens_of_answers_count() {
         world.quiet().await;
         assert_eq!(post_as(&world, "sk-a", &chat(1)).await.reason(), "key_tokens");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_whose_tokens_count_is_asked_for_in_clear() {
+    let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 1000}, {name: b, key: sk-b}]";
+    let stub = Stub::start([Do::ok("{}")]).await;
+    let setup = Setup::new().with(|setup| with_keys(&mut setup.options, keys));
+    let world = setup.start([spec("a", &stub.url)]).await;
+    for key in ["sk-a", "sk-b"] {
+        let headers = format!("accept-encoding: gzip\r\n{}", bearer(key));
+        let answer = ask(world.addr, "POST", CHAT, &headers, chat(1).to_string()).await;
+        assert_eq!(answer.status, 200);
+    }
+    let asked = |number: usize| stub.seen()[number].to_ascii_lowercase();
+    assert!(asked(0).contains("accept-encoding: identity\r\n") && !asked(0).contains("gzip"));
+    assert!(asked(1).contains("accept-encoding: gzip\r\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

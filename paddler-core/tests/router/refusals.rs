@@ -260,6 +260,17 @@ async fn who_has_no_key_gets_nothing_but_the_health() {
         "as the engine has it"
     );
     assert_eq!(ask(world.addr, "OPTIONS", CHAT, "", "").await.status, 401);
+    for (path, headers) in [
+        (CHAT, "access-control-request-method: POST\r\n"),
+        (CHAT, "origin: http://a\r\n"),
+        ("/slots", preflight),
+    ] {
+        assert_eq!(
+            ask(world.addr, "OPTIONS", path, headers, "").await.status,
+            401,
+            "{path}"
+        );
+    }
     assert_eq!(
         ask(world.addr, "POST", CHAT, preflight, chat(1).to_string())
             .await

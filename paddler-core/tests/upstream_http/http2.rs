@@ -82,6 +82,16 @@ async fn no_connection_carries_more_streams_than_the_upstream_allows() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_takes_no_stream_at_all_was_sent_nothing() {
+    let engine = Frames::start(0, [Do::Ok]).await;
+    let upstream = over_http2(&engine.url());
+    for tried in 1..=2 {
+        assert_eq!(sent(soon(call(&upstream)).await), Sent::No);
+        assert_eq!(engine.connections(), tried, "none of them is kept");
+    }
+}
+
+#[tokio::test]
 async fn trailers_and_the_end_come_as_they_were_sent() {
     let engine = Frames::start(100, [Do::Whole("words")]).await;
     let upstream = over_http2(&engine.url());

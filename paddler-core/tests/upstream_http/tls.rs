@@ -1,13 +1,19 @@
 //! Is an upstream over TLS who it should be, does it know who we are, and is what is wrong said clearly?
 
 use std::error::Error as _;
+#[cfg(feature = "http2")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "http2")]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use http::{Request, Version};
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
+#[cfg(feature = "http2")]
+use paddler_core::upstream::http::{Dial, Io};
 use paddler_core::upstream::http::{HttpOptions, HttpUpstream, Tcp, check_tls};
 use paddler_core::upstream::{CallError, Http2, Sent, Tls, Upstream as _, UpstreamSpec};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -17,6 +23,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::net::TcpStream;
+#[cfg(feature = "http2")]
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::net::soon;
@@ -360,6 +368,48 @@ async fn http2_is_agreed_upon_where_the_upstream_offers_it_and_it_is_wanted() {
             assert!(!seen.headers().contains_key("host"));
         }
     }
+}
+
+/// Dials the first at once, and the others once so many of them are there.
+#[cfg(feature = "http2")]
+#[derive(Debug)]
+struct Together {
+    first: AtomicBool,
+    others: tokio::sync::Barrier,
+}
+
+#[cfg(feature = "http2")]
+#[async_trait::async_trait]
+impl Dial for Together {
+    async fn dial(&self, address: SocketAddr) -> std::io::Result<Box<dyn Io>> {
+        if self.first.swap(true, Relaxed) {
+            self.others.wait().await;
+        }
+        Tcp.dial(address).await
+    }
+}
+
+#[cfg(feature = "http2")]
+#[tokio::test]
+async fn who_waits_for_http2_and_finds_http1_opens_connections_together() {
+    let (folder, ca) = (Folder::new(), Ca::new());
+    let server = server(&ca.sign("127.0.0.1", |_| {}), None, &["http/1.1"]).await;
+    let mut spec = UpstreamSpec::new("engine", format!("https://{}", server.addr)).unwrap();
+    spec.protocol.tls = trusting(folder.file("ca.pem", &ca.pem()));
+    let mut options = HttpOptions::default();
+    options.max_idle = 0;
+    let dial = Together {
+        first: AtomicBool::new(false),
+        others: tokio::sync::Barrier::new(4),
+    };
+    let upstream = HttpUpstream::over(Arc::new(dial), &spec, options).unwrap();
+    let upstream = Arc::new(upstream);
+    let mut calls = JoinSet::new();
+    for _ in 0..5 {
+        let upstream = upstream.clone();
+        calls.spawn(async move { get(&upstream).await.unwrap() });
+    }
+    assert_eq!(soon(calls.join_all()).await, [Version::HTTP_11; 5]);
 }
 
 #[cfg(feature = "http2")]

@@ -34,6 +34,20 @@ fn told(
     told
 }
 
+#[test]
+fn nothing_that_servers_believe_is_said_by_a_stranger() {
+    let said = [
+        ("x-forwarded-user", "root"),
+        ("x-forwarded-ssl", "on"),
+        ("x-forwarded-client-cert", "By=x"),
+        ("x-client-ip", "127.0.0.1"),
+        ("true-client-ip", "127.0.0.1"),
+        ("x-own", "1"),
+    ];
+    assert_eq!(told(&said, Some("10.0.0.9"), false, Forwarded::Off), ["x-own: 1"]);
+    assert_eq!(told(&said, Some("10.0.0.9"), true, Forwarded::Off).len(), 6);
+}
+
 const SAID: [(&str, &str); 4] = [
     ("x-forwarded-for", "203.0.113.9"),
     ("x-forwarded-proto", "https"),

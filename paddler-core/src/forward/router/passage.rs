@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HOST;
+use http::header::{ACCEPT_ENCODING, HOST};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Response, StatusCode, Uri};
@@ -216,7 +216,13 @@ impl<'a> Passage<'a> {
         };
         let Inner { published, clock, .. } = self.inner;
         let known = (self.options, &**published.load(), clock.now());
-        permit::permit(client, in_use, (self.path, head.uri.query()), facts, known)
+        permit::permit(client, in_use, (self.path, head.uri.query()), facts, known)?;
+        if in_use.counts_tokens() {
+            // What it uses is read from the answer, which has to be readable.
+            let plain = HeaderValue::from_static("identity");
+            head.parts.headers.insert(ACCEPT_ENCODING, plain);
+        }
+        Ok(())
     }
 
     /// The request as upstreams get it.

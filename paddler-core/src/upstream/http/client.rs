@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HOST, TE, UPGRADE};
 #[cfg(feature = "http2")]
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 #[cfg(feature = "http2")]
 use tokio::time::{Instant, timeout_at};
@@ -199,6 +199,8 @@ impl HttpUpstream {
     ) -> Result<Way, BoxError> {
         let turn = timeout_at(deadline, multiplex.turn()).await;
         let turn = turn.map_err(|_| "others wait for one, and none came in time")?;
+        // Those before may have come to know that there is nothing to share: then all open theirs at once.
+        let turn = turn.filter(|_| !multiplex.is_http1());
         if !new
             && turn.is_some()
             && let Some(stream) = multiplex.take()
@@ -342,6 +344,7 @@ fn for_http1(request: &mut Request<Body>) {
     if headers.contains_key(TE) && !headers.contains_key(CONNECTION) {
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
+    join_cookies(headers);
     let mut parts = match request.uri().authority() {
         Some(_) => std::mem::take(request.uri_mut()).into_parts(),
         None => return,
@@ -354,6 +357,22 @@ fn for_http1(request: &mut Request<Body>) {
     }
     let path = parts.path_and_query.take();
     *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+}
+
+/// HTTP/2 may cut cookies into a field each; in HTTP/1.1 they stand in one (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut all = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (all.next(), all.next()) else {
+        return;
+    };
+    let mut joined = first.as_bytes().to_vec();
+    for cookie in std::iter::once(second).chain(all) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(cookie.as_bytes());
+    }
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// The same request once more, if its body can be sent again.
@@ -372,4 +391,22 @@ enum Way {
     Http1(Pooled),
     #[cfg(feature = "http2")]
     Http2(multiplex::Stream),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_stand_in_one_field_over_http1() {
+        let mut request = Request::new(Body::empty());
+        for cookie in ["a=1", "b=2; c=3", "d=4"] {
+            request
+                .headers_mut()
+                .append(COOKIE, HeaderValue::from_static(cookie));
+        }
+        for_http1(&mut request);
+        let cookies: Vec<_> = request.headers().get_all(COOKIE).iter().collect();
+        assert_eq!(cookies, ["a=1; b=2; c=3; d=4"]);
+    }
 }

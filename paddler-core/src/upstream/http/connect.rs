@@ -11,6 +11,7 @@ use super::dial::{Dial, Io};
 use super::route::{Dialled, Route};
 #[cfg(feature = "tls")]
 use super::tls::{Offer, TlsClient};
+use crate::clock::after;
 use crate::upstream::address::Address;
 use crate::upstream::{Http2, InvalidUrl, UpstreamSpec};
 
@@ -92,7 +93,7 @@ impl Connector {
 
     /// When a connection that is begun now has to be in use.
     pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.limit
+        after(Instant::now(), self.limit)
     }
 
     /// A new connection. `http1`: for what HTTP/2 cannot carry.

@@ -80,7 +80,7 @@ impl Drop for Stream {
 
 impl Connection {
     fn takes_more(&self) -> bool {
-        !self.retired.load(Relaxed) && !self.sender.is_closed()
+        !self.retired.load(Relaxed) && !self.sender.is_closed() && self.room.load(Relaxed) > 0
     }
 
     /// A stream, if there is room for one.
@@ -123,6 +123,11 @@ impl Multiplex {
             return None;
         }
         Some(self.opening.lock().await)
+    }
+
+    /// Whether what was last agreed upon was HTTP/1.1.
+    pub(super) fn is_http1(&self) -> bool {
+        self.http1.load(Relaxed)
     }
 
     /// What a new connection has agreed upon.
@@ -194,9 +199,9 @@ async fn wait(greeted: Greeted) -> io::Result<()> {
 
 type OurDriver = Driver<TokioIo<Greeting>, Body, TokioExecutor>;
 
-/// How many streams the upstream allows now. None at all would be a connection of no use: then it has to refuse by itself.
+/// How many streams the upstream allows now. Where it is none at all, requests would wait in the connection unseen.
 fn room(driver: &OurDriver) -> usize {
-    driver.current_max_send_streams().clamp(1, STREAMS)
+    driver.current_max_send_streams().min(STREAMS)
 }
 
 /// Runs until the connection or all who use it are gone.

@@ -18,6 +18,7 @@ use super::connect::Link;
 use super::connection::Metered;
 use super::route::Route;
 use super::{HttpOptions, READ_AHEAD};
+use crate::clock::after;
 use crate::forward::Body;
 
 /// Free connections, the last used on top: it is the likeliest to be open still.
@@ -82,7 +83,7 @@ impl Pool {
         let now = Instant::now();
         let mut free = self.free();
         // They lie in the order in which they were put.
-        let old = free.partition_point(|one| one.since + self.options.idle_timeout <= now);
+        let old = free.partition_point(|one| after(one.since, self.options.idle_timeout) <= now);
         drop(free.drain(..old));
         for position in (0..free.len()).rev() {
             let one = &free[position];
@@ -140,7 +141,7 @@ impl Pool {
     fn put(&self, connection: Connection, streamed: bool) {
         let now = Instant::now();
         let rests_until = if streamed {
-            now + self.options.rest_after_stream
+            after(now, self.options.rest_after_stream)
         } else {
             now
         };

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::dial::{Dial, Io};
+use crate::clock::after;
 use crate::upstream::UpstreamId;
 use crate::upstream::address::Address;
 
@@ -89,7 +90,7 @@ impl Route {
             return false;
         };
         let now = Instant::now();
-        let old = |since: Option<Instant>| since.is_some_and(|since| since + self.ttl <= now);
+        let old = |since: Option<Instant>| since.is_some_and(|since| after(since, self.ttl) <= now);
         let due = old(known.told) && (known.asked.is_none() || old(known.asked));
         if due {
             known.asked = Some(now);
@@ -196,7 +197,7 @@ impl Known {
     }
 
     fn fresh_for(&self, ttl: Duration) -> bool {
-        self.told.is_some_and(|told| Instant::now() < told + ttl)
+        self.told.is_some_and(|told| Instant::now() < after(told, ttl))
     }
 
     /// The one that answered last goes first.
