@@ -132,7 +132,8 @@ pub struct Config {
     /// How connections from clients are encrypted. Default `None`: they are not.
     pub tls: Option<ListenerTls>,
     /// Host names under which requests in absolute form (`GET http://name/path`) are for this router, besides loopback's.
-    /// Default none: others are refused with 421, since this is no forward proxy.
+    /// Default none: others are refused with 421, since this is no forward proxy. On a loopback address without keys, `Host`
+    /// is held to them as well: a web page could else reach it by a name of its own that leads there (DNS rebinding).
     pub server_names: Vec<String>,
     /// Peers whose word counts: from them a request's priority and tenant (`x-paddler-priority`, `x-paddler-tenant`) and whom
     /// they forward for are taken; from all others these headers are removed. A peer is the other end of the connection, so

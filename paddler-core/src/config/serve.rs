@@ -25,6 +25,7 @@ impl Config {
             admin: self.admin_paths,
             websockets: self.websockets,
             server_names: self.server_names.clone(),
+            own_names_only: self.listen.ip().is_loopback(),
             trusted_peers: self.trusted_peers.clone(),
             forwarding: self.forwarding,
             ..RouterOptions::default()

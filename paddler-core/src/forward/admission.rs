@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{Method, StatusCode, Version};
 
 use super::headers::{announces_bytes, presented_key};
@@ -70,20 +71,42 @@ fn check_target(parts: &Parts, options: &RouterOptions) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "connect", message).closing());
     }
     // In HTTP/2, which a host may serve us by, the authority is what `Host` is here.
-    let host = parts.uri.host().filter(|_| parts.version < Version::HTTP_2);
-    let Some(host) = host else { return Ok(()) };
+    let target = parts.uri.host().filter(|_| parts.version < Version::HTTP_2);
+    if let Some(host) = target.filter(|host| !is_ours(host, options)) {
+        let message = format!("this is no forward proxy: {host:?} is not served here");
+        return Err(foreign_host(message));
+    }
+    check_name(parts, options)
+}
+
+/// A web page that anybody wrote may have its own name lead to this machine's loopback (DNS rebinding). Where nothing else
+/// says who may ask, that name gives it away.
+fn check_name(parts: &Parts, options: &RouterOptions) -> Result<(), Refusal> {
+    if !options.own_names_only || options.keys.is_some() {
+        return Ok(());
+    }
+    let header = parts.headers.get(HOST);
+    let named = header.and_then(|value| Authority::try_from(value.as_bytes()).ok());
+    let named = named.as_ref().or(parts.uri.authority()).map(Authority::host);
+    let Some(host) = named.filter(|host| !is_ours(host, options)) else {
+        return Ok(());
+    };
+    let message = format!("{host:?} is no name of this router: ask for localhost, or add it to server_names");
+    Err(foreign_host(message))
+}
+
+fn is_ours(host: &str, options: &RouterOptions) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let ours = bare.eq_ignore_ascii_case("localhost")
+    bare.eq_ignore_ascii_case("localhost")
         || bare.parse().is_ok_and(|address: IpAddr| address.is_loopback())
         || options
             .server_names
             .iter()
-            .any(|name| name.eq_ignore_ascii_case(host));
-    if ours {
-        return Ok(());
-    }
-    let message = format!("this is no forward proxy: {host:?} is not served here");
-    Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", message).closing())
+            .any(|name| name.eq_ignore_ascii_case(host))
+}
+
+fn foreign_host(message: String) -> Refusal {
+    Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", message).closing()
 }
 
 fn check_key(

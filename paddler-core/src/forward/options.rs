@@ -40,6 +40,9 @@ pub struct RouterOptions {
     pub annotate: Option<Arc<dyn Annotate>>,
     /// Host names under which this router is asked in absolute form, besides loopback's. Others are refused.
     pub server_names: Vec<String>,
+    /// Only loopback's names and [`server_names`](Self::server_names) may be asked for by `Host`, too, unless there are keys:
+    /// for listeners on loopback, which a web page could else reach by a name of its own that leads there (DNS rebinding). Default false; of a config: whether it listens on loopback.
+    pub own_names_only: bool,
     /// Peers whose word on priority, tenant and origin counts: [`Config::trusted_peers`](crate::config::Config::trusted_peers).
     /// Default none.
     pub trusted_peers: Vec<Network>,
@@ -68,6 +71,7 @@ impl Default for RouterOptions {
             keys: None,
             annotate: None,
             server_names: Vec::new(),
+            own_names_only: false,
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),
             retry_after: Duration::from_secs(2),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::config::AdminPaths;
-use paddler_core::forward::Keys;
+use paddler_core::forward::{Body, Keys, RouterOptions};
 use serde_json::json;
 
 use super::client::{CHAT, Client, End, HANG, ask, chat, eventually, get, of_model, post};
@@ -278,6 +278,48 @@ async fn who_has_no_key_gets_nothing_but_the_health() {
         401
     );
     world.quiet().await;
+}
+
+#[tokio::test]
+async fn a_listener_on_loopback_without_keys_goes_by_its_own_names() {
+    let engine = engine(quick()).await;
+    let of_loopback = |options: &mut RouterOptions| {
+        options.own_names_only = true;
+        options.server_names = vec!["llm.example.com".into()];
+    };
+    let world = Setup::new().with(|setup| of_loopback(&mut setup.options));
+    let world = world.start([of("a", &engine)]).await;
+    let status = async |host: &str| {
+        let request = http::Request::get("/v1/models").header("host", host);
+        world
+            .router
+            .handle(request.body(Body::empty()).unwrap())
+            .await
+            .status()
+    };
+    for host in [
+        "localhost:8080",
+        "LocalHost",
+        "127.0.0.1:1",
+        "[::1]:8080",
+        "llm.example.com",
+        "",
+    ] {
+        assert_eq!(status(host).await, 200, "{host:?}");
+    }
+    for host in [
+        "evil.example",
+        "evil.example:8080",
+        "192.0.2.1",
+        "localhost.evil.example",
+    ] {
+        assert_eq!(status(host).await, 421, "{host:?}");
+    }
+    // Who has a key may ask by any name.
+    let mut options = world.router.options();
+    options.keys = Some(Arc::new(Keys::read("sk-1").unwrap()));
+    world.router.reconfigure(options);
+    assert_eq!(status("evil.example").await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
