@@ -109,6 +109,11 @@ fn foreign_host(message: String) -> Refusal {
     Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", message).closing()
 }
 
+/// Whether this path is the inside of an engine by any other method than OPTIONS.
+fn is_admin(path: &str) -> bool {
+    Route::of("GET", path).is_ok_and(|route| route.class == RequestClass::Admin)
+}
+
 fn check_key(
     parts: &Parts,
     path: &str,
@@ -124,7 +129,7 @@ fn check_key(
         && [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD]
             .iter()
             .all(|name| parts.headers.contains_key(name))
-        && route.class != RequestClass::Admin;
+        && !is_admin(path);
     if is_health || is_preflight {
         return Ok(None);
     }
