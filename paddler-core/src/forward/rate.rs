@@ -2,9 +2,9 @@
 //!
 //! One number: the moment until which all is used, if nothing more is taken. Each taking moves it on by its share of a
 //! minute, and it may lie a minute ahead of now (the generic cell rate algorithm, ITU-T I.371). So what is left fills up
-//! evenly, nothing has to tick, and another rate can be set at any time.
+//! evenly, nothing has to tick, and at another rate what is used is reckoned anew.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Moment;
@@ -17,43 +17,64 @@ const MOST: u64 = 60 * MINUTE;
 
 /// What is used of something that comes at a rate. A whole minute's worth can be taken at once.
 #[derive(Debug, Default)]
-pub(super) struct Rate {
+pub(super) struct Rate(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
     /// In nanoseconds of the clock.
-    used_until: AtomicU64,
+    used_until: u64,
+    /// The rate at which that was reckoned. 0: nothing was taken yet.
+    per_minute: u64,
 }
 
 /// The share of a minute that this is, in nanoseconds, rounded down so that a minute's worth fits into a minute.
 fn share(amount: u64, per_minute: u64) -> u64 {
-    let nanos = u128::from(amount) * u128::from(MINUTE) / u128::from(per_minute.max(1));
-    u64::try_from(nanos).unwrap_or(u64::MAX)
+    scale(MINUTE, amount, per_minute)
+}
+
+/// `nanos * times / by`.
+fn scale(nanos: u64, times: u64, by: u64) -> u64 {
+    let scaled = u128::from(nanos) * u128::from(times) / u128::from(by.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 impl Rate {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here can leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes so much, or says how long it will be until that is there. What is more than a minute's worth is there when
-    /// nothing is used, and is paid for afterwards.
+    /// nothing is used, and is paid for afterwards. At another rate than before, so much stays used, and not so long.
     pub(super) fn take(&self, amount: u64, per_minute: u64, now: Moment) -> Result<(), Duration> {
         let (now, share) = (now.as_nanos(), share(amount, per_minute));
+        let mut state = self.lock();
+        if state.per_minute != per_minute {
+            let used = state.used_until.saturating_sub(now);
+            state.used_until = now.saturating_add(scale(used, state.per_minute, per_minute).min(MOST));
+            state.per_minute = per_minute;
+        }
+        let next = state.used_until.max(now).saturating_add(share);
         let full = now.saturating_add(MINUTE);
-        let mut wait = 0;
-        let taken = self.used_until.fetch_update(Relaxed, Relaxed, |until| {
-            let next = until.max(now).saturating_add(share);
-            wait = next.saturating_sub(full).min(until.saturating_sub(now));
-            (wait == 0).then_some(next)
-        });
-        taken.map(drop).map_err(|_| Duration::from_nanos(wait))
+        let wait = next
+            .saturating_sub(full)
+            .min(state.used_until.saturating_sub(now));
+        if wait == 0 {
+            state.used_until = next;
+            return Ok(());
+        }
+        Err(Duration::from_nanos(wait))
     }
 
     /// It was so much that was used, and not what was taken.
-    pub(super) fn correct(&self, taken: u64, used: u64, per_minute: u64, now: Moment) {
-        let (now, more) = (now.as_nanos(), used >= taken);
-        let share = share(used.abs_diff(taken), per_minute).min(MOST);
-        let corrected = self.used_until.fetch_update(Relaxed, Relaxed, |until| {
-            Some(match more {
-                true => until.max(now).saturating_add(share),
-                false => until.saturating_sub(share),
-            })
-        });
-        debug_assert!(corrected.is_ok(), "it is always changed");
+    pub(super) fn correct(&self, taken: u64, used: u64, now: Moment) {
+        let mut state = self.lock();
+        let share = share(used.abs_diff(taken), state.per_minute).min(MOST);
+        state.used_until = if used >= taken {
+            state.used_until.max(now.as_nanos()).saturating_add(share)
+        } else {
+            state.used_until.saturating_sub(share)
+        };
     }
 }
 
@@ -99,12 +120,12 @@ mod tests {
     fn what_was_used_counts_and_not_what_was_thought() {
         let rate = Rate::default();
         assert_eq!(rate.take(60, 60, at(0)), Ok(()));
-        rate.correct(60, 10, 60, at(0));
+        rate.correct(60, 10, at(0));
         assert_eq!(rate.take(50, 60, at(0)), Ok(()));
-        rate.correct(50, 80, 60, at(0));
+        rate.correct(50, 80, at(0));
         assert_eq!(rate.take(1, 60, at(0)), Err(Duration::from_secs(31)));
         // What was long ago is no credit.
-        rate.correct(1_000, 0, 60, at(1000));
+        rate.correct(1_000, 0, at(1000));
         assert_eq!(rate.take(60, 60, at(1000)), Ok(()));
         assert!(rate.take(1, 60, at(1000)).is_err());
     }
@@ -113,9 +134,31 @@ mod tests {
     fn a_number_beyond_all_sense_costs_an_hour_at_most() {
         let rate = Rate::default();
         assert_eq!(rate.take(10, 100, at(0)), Ok(()));
-        rate.correct(10, u64::MAX, 100, at(0));
+        rate.correct(10, u64::MAX, at(0));
         assert!(rate.take(1, 100, at(3500)).is_err());
         assert_eq!(rate.take(1, 100, at(3700)), Ok(()));
+    }
+
+    #[test]
+    fn at_another_rate_so_much_stays_used_and_not_so_long() {
+        let rate = Rate::default();
+        for _ in 0..2 {
+            assert_eq!(rate.take(1, 2, at(0)), Ok(()));
+        }
+        assert!(rate.take(1, 2, at(0)).is_err());
+        for _ in 0..598 {
+            assert_eq!(rate.take(1, 600, at(0)), Ok(()));
+        }
+        assert_eq!(rate.take(1, 600, at(0)), Err(Duration::from_millis(100)));
+
+        let rate = Rate::default();
+        assert_eq!(rate.take(30, 600, at(0)), Ok(()));
+        assert_eq!(
+            rate.take(30, 60, at(0)),
+            Ok(()),
+            "half of the lower limit was used"
+        );
+        assert_eq!(rate.take(1, 60, at(0)), Err(Duration::from_secs(1)));
     }
 
     proptest! {
@@ -127,7 +170,7 @@ mod tests {
             let wild = Rate::default();
             for (millis, amount, other) in &takes {
                 wild.take(*amount, *other, Moment::from_millis(*millis)).ok();
-                wild.correct(*amount, *other, per_minute, Moment::from_nanos(*amount));
+                wild.correct(*amount, *other, Moment::from_nanos(*amount));
             }
             let (rate, mut sum, mut times) = (Rate::default(), 0, takes);
             times.sort_unstable();

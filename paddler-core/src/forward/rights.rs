@@ -34,8 +34,11 @@ use crate::status::Snapshot;
 /// assert_eq!(&*keys.client(b"open sesame").unwrap().name, "anybody");
 /// ```
 pub trait Authorise: fmt::Debug + Send + Sync + 'static {
-    /// Whose key this is; `None`: nobody's. It is asked once for each request, on the thread that serves it, so it must not
-    /// block; and it must take the same time for every wrong key.
+    /// Whose key this is; `None`: nobody's. It must take the same time for every wrong key.
+    ///
+    /// It is called on the runtime, for each request: it must not wait for a disk or another service. Keep what you look up
+    /// in a map, and have a task of yours renew that. A client must stay the same one while it is renewed, or go on with
+    /// what was used ([`Client::continuing`]), for its limits to hold.
     fn client(&self, key: &[u8]) -> Option<Arc<Client>>;
 }
 
@@ -43,7 +46,7 @@ pub trait Authorise: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Client {
-    /// What he is called, in logs and figures. Never the key.
+    /// What he is called, in messages and in the log. Never the key.
     pub name: Arc<str>,
     /// The models he may use, by any of their names; an adapter may be used by whoever may use its base. Default `None`:
     /// all. With a list, each request that goes to an upstream has to name its model.
@@ -123,7 +126,8 @@ impl Client {
         }
     }
 
-    /// Goes on with what `before` has used: for the same client under other limits.
+    /// Goes on with what `before` has used: for the same client under other limits. Two requests of two that were used are
+    /// two of the new limit too.
     #[must_use]
     pub fn continuing(mut self, before: &Self) -> Self {
         self.used = before.used.clone();
@@ -180,7 +184,7 @@ impl Client {
                 most,
                 wait: Some(wait),
             })?;
-        in_use.charged = Some((tokens, most));
+        in_use.charged = Some(tokens);
         Ok(())
     }
 
@@ -214,8 +218,8 @@ fn is_among(listed: &BTreeSet<Arc<str>>, name: &str, snapshot: &Snapshot, deepes
 #[derive(Debug)]
 pub(super) struct InUse {
     used: Arc<Used>,
-    /// So many tokens, at this rate.
-    charged: Option<(u64, u64)>,
+    /// So many tokens.
+    charged: Option<u64>,
 }
 
 impl InUse {
@@ -226,9 +230,9 @@ impl InUse {
 
     /// The answer has told what was used; of a prompt that it does not count, the estimate stays.
     pub(super) fn used(&mut self, prompt: Option<u64>, output: u64, now: Moment) {
-        if let Some((charged, limit)) = self.charged.take() {
+        if let Some(charged) = self.charged.take() {
             let tokens = prompt.unwrap_or(charged).saturating_add(output);
-            self.used.tokens.correct(charged, tokens, limit, now);
+            self.used.tokens.correct(charged, tokens, now);
         }
     }
 }

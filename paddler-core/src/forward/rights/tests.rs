@@ -104,6 +104,11 @@ fn each_limit_has_its_reason() {
     let mut wider = Client::new("a").continuing(&client);
     wider.requests_per_minute = Some(3);
     assert!(wider.begin(at(0)).is_err() && wider.begin(at(20)).is_ok());
+    wider.requests_per_minute = Some(600);
+    assert!(
+        wider.begin(at(20)).is_ok(),
+        "three of six hundred are no reason to refuse"
+    );
     assert_eq!(
         client.used.in_flight.load(Relaxed),
         1,
