@@ -383,6 +383,15 @@ fn draining_takes_effect_without_a_publish() {
     let facts = Facts::new();
     assert!(pool.board.set_draining("a", true) && !pool.board.set_draining("gone", true));
     assert_eq!(count(&snapshot, &facts, 100), [0, 100]);
+    assert!(snapshot.anyone_able());
+    assert!(pool.board.set_draining("b", true));
+    let outcome = snapshot.pick(
+        &Ask::new(&facts, Moment::ZERO, 1),
+        &mut Scratch::default(),
+        &mut (),
+    );
+    assert_eq!(ended(&outcome), (Class::Later, &Reason::Draining));
+    assert!(!snapshot.anyone_able());
     assert!(pool.board.set_draining("a", false));
     assert!(count(&snapshot, &facts, 100)[0] > 0);
 }

@@ -47,6 +47,11 @@ fn health(snapshot: &Snapshot, stopping: bool) -> Result<Response<Body>, Refusal
         Err(unavailable("stopping", "the router is shutting down"))
     } else if snapshot.is_empty() {
         Err(unavailable("no_upstream", "no upstream is known"))
+    } else if snapshot.all_draining() {
+        Err(unavailable(
+            "draining",
+            "every upstream is drained: let one back in",
+        ))
     } else if !snapshot.anyone_able() {
         Err(unavailable("unhealthy", "no upstream is able to serve"))
     } else {

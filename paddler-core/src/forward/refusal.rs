@@ -97,6 +97,11 @@ impl Refusal {
                 reason,
                 format!("no upstream serves the model {model:?}"),
             ),
+            (Reason::Draining, _) => {
+                let message =
+                    format!("every upstream for the model {model:?} is drained: let one back in (undrain)");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
+            }
             (Reason::FilterFailed, _) => {
                 let error = ending
                     .error

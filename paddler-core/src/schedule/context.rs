@@ -99,6 +99,28 @@ impl<'a> PickCx<'a> {
         self.model
     }
 
+    /// Whether each upstream that serves the model is drained; of a model that nobody is known to serve, whether each is.
+    pub(crate) fn is_drained(&self) -> bool {
+        let columns = &self.snapshot.columns;
+        let serves = self.model.map_or(&[][..], |row| &row.serves[..]);
+        let word = |column: &[u64], at: usize| column.get(at).copied().unwrap_or(0);
+        let is_drained = |of: &dyn Fn(usize) -> u64| {
+            let mut any = false;
+            let all = columns.live.iter().enumerate().all(|(at, live)| {
+                let set = live & of(at);
+                any |= set != 0;
+                set & !self.snapshot.ledger.drained(at) == 0
+            });
+            (any, all)
+        };
+        if self.facts.model.is_some()
+            && let (true, all) = is_drained(&|at| word(&columns.any_model, at) | word(serves, at))
+        {
+            return all;
+        }
+        is_drained(&|_| u64::MAX) == (true, true)
+    }
+
     /// Whether the model that is asked for is an adapter (LoRA).
     pub fn is_adapter(&self) -> bool {
         self.model.is_some_and(ModelRow::is_adapter)

@@ -56,6 +56,8 @@ pub enum Reason {
     ModelsUnknown,
     /// None is able to serve.
     Unhealthy,
+    /// The operator has taken out each one that could serve.
+    Draining,
     /// None has ever said how it is.
     NeverHeard,
     /// What is known is too old.
@@ -90,6 +92,7 @@ impl Reason {
             Self::ModelNotFound => "model_not_found",
             Self::ModelsUnknown => "models_unknown",
             Self::Unhealthy => "unhealthy",
+            Self::Draining => "draining",
             Self::NeverHeard => "never_heard",
             Self::Stale => "stale",
             Self::SlotsBusy => "slots_busy",

@@ -32,7 +32,7 @@ pub(crate) struct Walk<'w, 'a, O> {
 
 impl<O: Observer> Walk<'_, '_, O> {
     pub(crate) fn run(&mut self, root: &Node, set: &mut CandidateSet<'_>) -> Outcome {
-        let ending = match self.node(root, set) {
+        let mut ending = match self.node(root, set) {
             Flow::Picked(picks) => return Outcome::Picked(picks),
             Flow::Ended(ending) | Flow::Rejected(ending) => ending,
             Flow::Next => {
@@ -40,6 +40,9 @@ impl<O: Observer> Walk<'_, '_, O> {
                 Ending::new(Class::Never, Reason::Filtered, root.id)
             }
         };
+        if matches!(ending.reason, Reason::NoUpstream | Reason::Unhealthy) && self.cx.is_drained() {
+            ending.reason = Reason::Draining;
+        }
         self.observer.ended(self.cx, &ending);
         ending.into()
     }

@@ -283,13 +283,18 @@ impl Snapshot {
             .filter_map(|(place, entry)| Some((UpstreamIndex(u32::try_from(place).ok()?), entry.as_ref()?)))
     }
 
-    /// Whether anyone is there who is not known to be unable to serve.
+    /// Whether anyone is there who is not known to be unable to serve, and is not draining.
     pub fn anyone_able(&self) -> bool {
-        self.columns
-            .live
-            .iter()
-            .zip(&self.columns.able)
-            .any(|(live, able)| live & able != 0)
+        let able = self.columns.live.iter().zip(&self.columns.able);
+        able.enumerate()
+            .any(|(chunk, (live, able))| live & able & !self.ledger.drained(chunk) != 0)
+    }
+
+    /// Whether there are upstreams, and all are draining.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn all_draining(&self) -> bool {
+        let mut live = self.columns.live.iter().enumerate();
+        !self.is_empty() && live.all(|(chunk, live)| live & !self.ledger.drained(chunk) == 0)
     }
 
     /// Whether the upstream with this id is draining: it gets nothing new, at once and whatever the snapshot's age.

@@ -263,6 +263,12 @@ impl Ledger {
         is_set(&chunk.barred, lane)
     }
 
+    /// The upstreams of one word of the candidate set that the operator has taken out.
+    pub(crate) fn drained(&self, word: usize) -> u64 {
+        self.known_chunk(word)
+            .map_or(0, |chunk| chunk.barred.load(Relaxed))
+    }
+
     /// The upstreams of one word of the candidate set that get nothing now, whether barred or out for their health.
     pub(crate) fn shut(&self, word: usize) -> u64 {
         self.known_chunk(word)

@@ -252,6 +252,22 @@ async fn a_drained_upstream_gets_nothing_until_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_says_that_all_are_drained_and_waits_as_for_a_place() {
+    let engine = engine(quick()).await;
+    let world = Setup::new()
+        .queue(9, Duration::from_millis(50))
+        .with(|setup| setup.options.queue.max_wait_starting = HANG)
+        .start([of("a", &engine)])
+        .await;
+    let id = UpstreamId::new("a").unwrap();
+    assert_eq!(world.statuses.set_draining(id, true).await, Ok(true));
+    let refused = post(world.addr, CHAT, &chat(1)).await;
+    assert_eq!((refused.status, refused.reason()), (503, "draining"));
+    assert!(!world.router.is_ready());
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_patience_of_an_alternative_ends_though_nothing_happens() {
     let (mine, other) = (engine(slow().slots(1)).await, engine(quick()).await);
     let text = "tree:\n  first_of:\n    - tree: [require: {label: {who: mine}}, require: slot, pick: random]\n      \
