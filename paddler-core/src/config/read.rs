@@ -169,6 +169,28 @@ impl<'v> At<'v> {
         None
     }
 
+    /// A share of the range, as a number or in percent: 0.25 is 25%.
+    pub(super) fn share(&self, faults: &mut Faults, range: RangeInclusive<f64>) -> Option<f64> {
+        let percent = match &self.value.kind {
+            Kind::Int(_) | Kind::Float(_) => return self.number(faults, range),
+            Kind::String(text) => text.strip_suffix('%'),
+            _ => None,
+        };
+        let Some(percent) = percent else {
+            return self.wrong(faults, "a share such as 25% or 0.25");
+        };
+        let parsed = percent.trim_end().parse::<f64>().ok();
+        let fits = parsed
+            .map(|percent| percent / 100.0)
+            .filter(|share| range.contains(share));
+        if fits.is_none() {
+            let [least, most] = [range.start(), range.end()].map(|share| share * 100.0);
+            let problem = format!("{} is not a share of {least}% to {most}%", self.value.what());
+            self.fault(faults, problem);
+        }
+        fits
+    }
+
     pub(super) fn duration(&self, faults: &mut Faults, range: RangeInclusive<Duration>) -> Option<Duration> {
         let parsed = match &self.value.kind {
             Kind::String(text) => units::duration(text),
@@ -290,6 +312,11 @@ impl<'v> Fields<'v> {
             return None;
         }
         Some(at)
+    }
+
+    /// What is wrong with the whole.
+    pub(super) fn fault_mend(&self, faults: &mut Faults, problem: String, mend: &str) {
+        faults.add(&self.path, self.place, problem, Some(mend.into()));
     }
 
     /// What stands under a key, also nothing.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fill::{DAY, HOUR, MOMENT, count, duration};
 use crate::config::fault::Faults;
 use crate::config::read::Fields;
+use crate::config::units::show_duration;
 
 /// When an upstream that fails is left out, and for how long: see [`crate::health`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -21,7 +22,7 @@ pub struct HealthRules {
     pub unreachable_time: Duration,
     /// The longest that it is left out, 250 ms to 24 h. Default 5 min: so long a repaired one may stay idle.
     pub longest_time: Duration,
-    /// The largest share of the pool that is left out for what it answered, 0 to 1; of two, one may be, unless it is 0.
+    /// The largest share of the pool that is left out for what it answered, 0 to 1 or 0% to 100%; of two, one may be, unless it is 0.
     /// Default 0.5: when more than half fail it is hardly theirs alone, and the rest could not carry the load.
     pub largest_share: f64,
     /// Over which time success rates are compared, 1 s to 24 h. Default 1 min: in Envoy's 10 s few engines answer the
@@ -75,6 +76,8 @@ const SHORTEST: Duration = Duration::from_millis(250);
 
 pub(super) fn health(fields: &mut Fields<'_>, health: &mut HealthRules, faults: &mut Faults) {
     whole(fields, "eject_after", (1, 100), &mut health.eject_after, faults);
+    let said = fields.has("eject_time") || fields.has("longest_time");
+    let before = faults.len();
     let times = [
         ("eject_time", &mut health.eject_time),
         ("unreachable_time", &mut health.unreachable_time),
@@ -83,7 +86,12 @@ pub(super) fn health(fields: &mut Fields<'_>, health: &mut HealthRules, faults: 
     for (name, into) in times {
         duration(fields, name, (SHORTEST, DAY), into, faults);
     }
-    number(fields, "largest_share", 1.0, &mut health.largest_share, faults);
+    if said && faults.len() == before && health.eject_time > health.longest_time {
+        let [first, longest] = [health.eject_time, health.longest_time].map(show_duration);
+        let problem = format!("`eject_time` ({first}) is longer than `longest_time` ({longest})");
+        fields.fault_mend(faults, problem, "lower the one or raise the other");
+    }
+    share(fields, "largest_share", 1.0, &mut health.largest_share, faults);
     let second = MOMENT * 100;
     duration(fields, "interval", (second, DAY), &mut health.interval, faults);
     duration(
@@ -97,7 +105,7 @@ pub(super) fn health(fields: &mut Fields<'_>, health: &mut HealthRules, faults: 
 
 pub(super) fn retry(fields: &mut Fields<'_>, retry: &mut Retry, faults: &mut Faults) {
     whole(fields, "attempts", (1, 1000), &mut retry.attempts, faults);
-    number(fields, "share", 10.0, &mut retry.share, faults);
+    share(fields, "share", 10.0, &mut retry.share, faults);
     whole(
         fields,
         "per_second",
@@ -120,10 +128,10 @@ fn whole(
     *into = u32::try_from(read).unwrap_or(*into);
 }
 
-/// A number from 0 up.
-fn number(fields: &mut Fields<'_>, name: &'static str, most: f64, into: &mut f64, faults: &mut Faults) {
+/// A share from 0 up, as a number or in percent.
+fn share(fields: &mut Fields<'_>, name: &'static str, most: f64, into: &mut f64, faults: &mut Faults) {
     let read = fields
         .take(name, faults)
-        .and_then(|at| at.number(faults, 0.0..=most));
+        .and_then(|at| at.share(faults, 0.0..=most));
     *into = read.unwrap_or(*into);
 }

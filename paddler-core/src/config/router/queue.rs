@@ -74,24 +74,15 @@ pub(super) fn queue(fields: &mut Fields<'_>, queue: &mut Queue, faults: &mut Fau
     });
 }
 
-/// A share such as 25%.
+/// A share in whole percent.
 fn percent(at: &At<'_>, faults: &mut Faults) -> Option<u8> {
-    let text = match &at.value.kind {
-        Kind::String(text) => text,
-        Kind::Int(_) | Kind::Float(_) => {
-            let problem = format!("{} is not a share", at.value.what());
-            at.fault_mend(faults, problem, "write it in percent, such as 25%");
-            return None;
-        }
-        _ => return at.wrong(faults, "a share such as 25%"),
-    };
-    let parsed = text
-        .strip_suffix('%')
-        .and_then(|number| number.trim_end().parse::<u8>().ok());
-    let fits = parsed.filter(|share| (1..=MinShares::MOST).contains(share));
-    if fits.is_none() {
-        let problem = format!("{} is not a share of 1% to {}%", quoted(text), MinShares::MOST);
-        at.fault_mend(faults, problem, "write a whole number of percent, such as 25%");
+    let share = at.share(faults, 0.01..=f64::from(MinShares::MOST) / 100.0)?;
+    let percent = (share * 100.0).round();
+    if (share * 100.0 - percent).abs() > 1e-6 {
+        let problem = format!("{} is not a whole number of percent", at.value.what());
+        at.fault_mend(faults, problem, "write one, such as 25%");
+        return None;
     }
-    fits
+    // Of the range, so it fits.
+    Some(percent as u8)
 }
