@@ -10,9 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::fault::{ConfigFaults, Faults};
 use super::read::{At, Fields};
+use super::suggest;
 use super::value::{Kind, Value};
 use crate::forward::Client;
-use crate::queue;
+use crate::queue::{self, Priority};
 
 /// The hash of a key. Keys themselves are not kept.
 pub(crate) type KeyHash = [u8; 32];
@@ -201,9 +202,8 @@ fn rights(fields: &mut Fields<'_>, client: &mut Client, faults: &mut Faults) {
     client.tokens_per_minute = limit("tokens_per_minute", 1_000_000_000, faults);
     client.max_in_flight = of_32(limit("max_in_flight", most, faults));
     client.weight = of_32(limit("weight", queue::MOST_WEIGHT.into(), faults)).unwrap_or(1);
-    let priority = fields.take("priority", faults);
-    if let Some(at) = priority.filter(|at| is_whole(at, faults)) {
-        client.priority = at.whole(faults, -1000..=1000).unwrap_or_default();
+    if let Some(at) = fields.take("priority", faults) {
+        client.priority = priority(&at, faults).unwrap_or_default();
     }
     if let Some(tenant) = fields.take("tenant", faults).and_then(|at| at.text(faults)) {
         client.tenant = tenant.into();
@@ -227,17 +227,34 @@ fn fits(at: &At<'_>, wanted: &str, fits: bool, faults: &mut Faults) -> bool {
     fits
 }
 
-/// What nobody knows, without its name: it may be a key whose `key:` was forgotten.
+/// A word or a number. What is neither is not shown.
+fn priority(at: &At<'_>, faults: &mut Faults) -> Option<i32> {
+    let Kind::String(word) = &at.value.kind else {
+        return is_whole(at, faults).then(|| at.whole(faults, -1000..=1000))?;
+    };
+    let read = Priority::ALL.iter().find(|class| class.as_str() == word);
+    if read.is_none() {
+        at.fault_mend(
+            faults,
+            "this is no priority",
+            "write high, standard, sheddable or a whole number",
+        );
+    }
+    Priority::read(read?.as_str())
+}
+
+/// What nobody knows, without its name: it may be a key whose `key:` was forgotten. The known one that is near enough to have
+/// been meant is said.
 fn end(at: &At<'_>, known: &[&str], faults: &mut Faults) {
     let Kind::Map(pairs) = &at.value.kind else { return };
     for (key, _) in pairs {
         if !known.contains(&key.text.as_str()) {
-            let mend = format!("known are {}", known.join(", "));
+            let mend = suggest::mend(&key.text, known);
             faults.add(
                 &at.path,
                 key.place,
                 "something stands here that is not known",
-                Some(mend),
+                mend,
             );
         }
     }

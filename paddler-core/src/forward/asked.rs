@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::refusal::Refusal;
 use crate::config::units;
+use crate::queue::Priority;
 
 const MAX_WAIT: HeaderName = HeaderName::from_static("x-paddler-max-wait");
 const FIRST_BYTE: HeaderName = HeaderName::from_static("x-paddler-timeout-first-byte");
@@ -62,8 +63,8 @@ impl Standing {
             return Ok(Self::default());
         }
         let priority = text(headers, &PRIORITY)?.map(|text| {
-            let form = "write critical, standard, sheddable or a whole number";
-            priority(text).ok_or_else(|| bad(&PRIORITY, text, form))
+            let form = "write high, standard, sheddable or a whole number";
+            Priority::read(text).ok_or_else(|| bad(&PRIORITY, text, form))
         });
         let tenant = text(headers, &TENANT)?.map(|text| {
             let form = format!("write a name of 1 to {LONGEST_TENANT} bytes");
@@ -78,16 +79,6 @@ impl Standing {
             priority: priority.transpose()?,
             tenant: tenant.transpose()?,
         })
-    }
-}
-
-/// A number, or the words that the Gateway API Inference Extension began with.
-fn priority(text: &str) -> Option<i32> {
-    match text {
-        "critical" => Some(1),
-        "standard" => Some(0),
-        "sheddable" => Some(-1),
-        number => number.parse().ok(),
     }
 }
 

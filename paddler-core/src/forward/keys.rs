@@ -29,6 +29,11 @@ pub enum InvalidKeys {
         /// The line, from 1.
         line: usize,
     },
+    /// There is more in a line than a key.
+    Spaces {
+        /// The line, from 1.
+        line: usize,
+    },
     /// What begins like a hash is none.
     NotHash {
         /// The line, from 1.
@@ -50,6 +55,11 @@ impl fmt::Display for InvalidKeys {
             Self::NotVisible { line } => write!(
                 f,
                 "the key in line {line} cannot be sent in a header: write visible ASCII characters"
+            ),
+            Self::Spaces { line } => write!(
+                f,
+                "line {line} has a space in it: write one key a line and nothing else; for names and limits begin with \
+                 \"keys:\""
             ),
             Self::NotHash { line } => write!(
                 f,
@@ -75,13 +85,13 @@ impl Keys {
     ///
     /// ```yaml
     /// keys:
-    ///   - name: team-a                  # in messages and figures; must be there
+    ///   - name: team-a                  # in messages and in the log; must be there
     ///     key: sk-1                     # or sha256: and 64 hex digits, which `paddler hash-key` prints
     ///     models: [llama-3]             # default: all; an alias counts as its model, an adapter as its base
     ///     requests_per_minute: 600      # default: any number, of these three
     ///     tokens_per_minute: 100000     # of prompts and answers together
     ///     max_in_flight: 8              # those that wait among them
-    ///     priority: 0                   # above 0: served first; below 0: may be shed
+    ///     priority: 0                   # high, standard, sheddable or a number; below 0: may be shed
     ///     tenant: team-a                # who pays; default: the name
     ///     weight: 1                     # the tenant's share of a full pool, against others'
     /// ```
@@ -234,6 +244,8 @@ fn lines(text: &str) -> Result<Vec<(KeyHash, Client)>, InvalidKeys> {
         let hash = match key.strip_prefix(HASHED) {
             Some(hash) => keys::parse_hash(hash.trim()).ok_or(InvalidKeys::NotHash { line })?,
             None if keys::is_visible(key) => keys::hash(key.as_bytes()),
+            // A mapping that begins with a word of its own is no list either.
+            None if key.contains(char::is_whitespace) => return Err(InvalidKeys::Spaces { line }),
             None => return Err(InvalidKeys::NotVisible { line }),
         };
         if clients.iter().all(|(known, _)| *known != hash) {

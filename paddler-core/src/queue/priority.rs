@@ -29,6 +29,24 @@ impl Priority {
         }
     }
 
+    /// The priority that a word stands for: that of a class, `critical` for `high`, or a whole number.
+    ///
+    /// ```
+    /// use paddler_core::queue::Priority;
+    ///
+    /// let read = ["high", "critical", "standard", "sheddable", "-7", "urgent"].map(Priority::read);
+    /// assert_eq!(read, [Some(1), Some(1), Some(0), Some(-1), Some(-7), None]);
+    /// ```
+    pub fn read(word: &str) -> Option<i32> {
+        match word {
+            // As the Gateway API Inference Extension called it at first.
+            "high" | "critical" => Some(1),
+            "standard" => Some(0),
+            "sheddable" => Some(-1),
+            number => number.parse().ok(),
+        }
+    }
+
     /// The word for it, as metrics have it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::fill::{HOUR, count, duration, section};
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
-use crate::config::value::{Kind, quoted};
 use crate::queue::MinShares;
 
 /// Requests that must wait until an upstream has room.

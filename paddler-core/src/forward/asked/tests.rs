@@ -70,6 +70,7 @@ fn only_a_trusted_peer_says_who_matters_and_who_pays() {
         "a router behind us that trusts us reads it, too"
     );
     for (value, number) in [
+        ("high", 1),
         ("critical", 1),
         ("standard", 0),
         ("-7", -7),

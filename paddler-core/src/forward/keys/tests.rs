@@ -12,7 +12,7 @@ fn a_mark_before_the_first_line_is_no_part_of_a_key() {
     assert_eq!(Keys::read("\u{feff}# team a\n").unwrap_err(), InvalidKeys::None);
     assert_eq!(
         Keys::read("sk-1\nsk 2\n").unwrap_err(),
-        InvalidKeys::NotVisible { line: 2 }
+        InvalidKeys::Spaces { line: 2 }
     );
     assert_eq!(
         Keys::read("ключ").unwrap_err(),
@@ -120,7 +120,7 @@ fn faults_are_told_with_their_place_and_never_show_a_key() {
         ),
         (
             "keys:\n  - {name: a, key: k, priority: sk-secret}\n",
-            "keys[0].priority: a whole number should stand here",
+            "keys[0].priority: this is no priority; write high, standard, sheddable or a whole number",
         ),
         (
             "keys:\n  - {name: a, key: k, models: sk-secret}\n",
