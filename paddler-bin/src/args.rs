@@ -77,8 +77,9 @@ pub(crate) enum Command {
     Balancer(Serve),
     /// Read a config file and print every fault in it, each with its place.
     Check(Check),
-    /// Read a key from standard input and print its hash, which may stand in a file of keys in its place.
+    /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
+    /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
     /// Nothing keeps the key, so it has to be one that nobody can guess, such as `openssl rand -hex 32` makes.
     HashKey,
     /// Start three simulated engines and a gateway on free ports of this machine, and print a request to try.

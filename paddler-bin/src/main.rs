@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 fn start_log(default: &str) {
     let directives = std::env::var("RUST_LOG").unwrap_or_default();
     let said = Some(directives.as_str()).filter(|said| !said.trim().is_empty());
-    let filter = EnvFilter::try_new(said.unwrap_or(default));
+    let filter = EnvFilter::try_new(quiet(said.unwrap_or(default)));
     let unreadable = filter.as_ref().err().map(ToString::to_string);
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(default)))
@@ -58,6 +58,16 @@ fn start_log(default: &str) {
         .init();
     if let Some(error) = unreadable {
         tracing::warn!(%error, "RUST_LOG cannot be read; the log is that of RUST_LOG={default}");
+    }
+}
+
+/// What is said, without the frames and records of the protocols below, which would drown it: who wants those names them, as
+/// in `RUST_LOG=debug,h2=debug`.
+fn quiet(said: &str) -> String {
+    if said.contains("debug") || said.contains("trace") {
+        format!("h2=info,hyper=info,hyper_util=info,rustls=info,{said}")
+    } else {
+        said.to_owned()
     }
 }
 

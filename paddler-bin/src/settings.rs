@@ -213,6 +213,18 @@ pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// Whether it is a file of clients' keys and no config; then it has been checked.
+pub(crate) fn keys_of(file: &Path) -> Result<bool, Failure> {
+    let text = text(file, "the config")?;
+    let mut lines = text.lines().map(str::trim_end);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && *line != "---");
+    let is_keys = first.is_some_and(|line| line.starts_with("keys:"));
+    if is_keys {
+        Keys::read_named(&text, &file.display().to_string())?;
+    }
+    Ok(is_keys)
+}
+
 fn text(file: &Path, what: &str) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| format!("{} ({what}) cannot be read: {error}", file.display()))
 }
@@ -267,7 +279,11 @@ pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
     );
     let tls = config.tls.clone().map(Tls::open).transpose();
     let tls = tls.unwrap_or_else(|error| {
-        faults.push(format!("{error} (`tls`)"));
+        let beside = match error.file.exists() {
+            true => "",
+            false => "; a relative path is looked for beside the config",
+        };
+        faults.push(format!("{error}{beside}"));
         None
     });
     if !faults.is_empty() {

@@ -123,6 +123,19 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 # Ok(()) }
 ```
 
+# What you can put in
+
+| to | put |
+|---|---|
+| check keys by a service of your own | an [`Authorise`](forward::Authorise) in [`RouterOptions::keys`](forward::RouterOptions::keys) |
+| say a request's priority, tenant or session | an [`Annotate`](forward::Annotate) in [`RouterOptions::annotate`](forward::RouterOptions::annotate) |
+| say when a failing upstream is left out (numbers, no hook) | [`BoardOptions::health`](status::BoardOptions::health); later [`StatusLoop::set_health`](status::StatusLoop::set_health) |
+| say how often a request is sent again (numbers, no hook) | [`RouterOptions::retry`](forward::RouterOptions::retry) |
+| take an upstream out for a while | [`StatusLoop::set_draining`](status::StatusLoop::set_draining) |
+| change the list of upstreams | a [`MemberList`](status::MemberList) |
+| read all of it from a config file | [`Config::read`](config::Config::read), then its `router_options()`, `board_options()`, `poll_options()` and `http_options()` |
+| connect, accept, encrypt in a way of your own | a [`Dial`](upstream::http::Dial), an [`Accept`](forward::Accept), `Tls` (feature `tls`) |
+
 # Test what you build
 
 Each way out and in can be replaced, so that a test needs no real network, engine or time:
@@ -134,7 +147,7 @@ Each way out and in can be replaced, so that a test needs no real network, engin
 | time | tokio's paused clock: [`Clock`] follows it |
 | chance | [`RouterOptions::seed`](forward::RouterOptions::seed) |
 | statuses | a [`StatusSource`](status::StatusSource) that tells what the test wants |
-| engines | the simulated engine `paddler-engine` of this repository: faults on command, checksums, a journal of what became of each request |
+| engines | the simulated engine `paddler-engine` of this repository: faults on command, checksums, a journal of what became of each request; `Engine::start` binds a real socket |
 
 With the first two over a simulated network (`turmoil` or another), router, pollers, engines and clients run in one thread and
 in simulated time, through partitions, slow links, held packets and crashes, and the same seed gives the same run.

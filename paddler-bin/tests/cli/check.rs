@@ -55,7 +55,9 @@ polls: {}
         (7, 17, "tree[0].require: \"helthy\""),
         (8, 1, "polls: unknown key; did you mean \"poll\"?"),
     ];
-    let lines: Vec<_> = ended.log.lines().collect();
+    let mut lines: Vec<_> = ended.log.lines().collect();
+    let last = lines.pop().unwrap();
+    assert!(last.starts_with("the files that it names"), "{last}");
     assert_eq!(lines.len(), expected.len(), "{}", ended.log);
     for (line, (row, column, begins)) in lines.into_iter().zip(expected) {
         let begins = format!("{file}:{row}:{column}: {begins}");
@@ -69,6 +71,23 @@ async fn what_is_no_yaml_is_told_with_its_place() {
     let ended = run(&["check", &file], &[]).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(ended.log.starts_with(&format!("{file}:2:")), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_file_of_keys_is_checked_as_one() {
+    let sound = path("check-keys.yaml", "# ours\nkeys:\n  - {name: a, key: sk-1}\n");
+    let ended = run(&["check", &sound], &[]).await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert_eq!(ended.out, format!("{sound}: sound; a file of clients' keys\n"));
+    let faulty = path(
+        "check-bad-keys.yaml",
+        "keys:\n  - {name: a, key: sk-1, modles: [x]}\n",
+    );
+    let ended = run(&["check", &faulty], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let begins =
+        format!("{faulty}:2:25: keys[0]: something stands here that is not known; did you mean \"models\"?");
+    assert!(ended.log.starts_with(&begins), "{ended:?}");
 }
 
 #[tokio::test]
@@ -105,8 +124,10 @@ async fn files_that_are_missing_are_named_all_at_once() {
     );
     assert!(
         tls.starts_with(&format!(
-            "{beside}no/such/crt: it cannot be read as certificates in PEM"
-        )),
+            "{beside}no/such/crt: there is no such file; its certificate"
+        )) && tls.ends_with(
+            "(`tls.certificate`), in PEM, should stand there; a relative path is looked for beside the config"
+        ),
         "{tls}"
     );
     assert!(

@@ -115,6 +115,29 @@ impl Default for Timeouts {
 
 /// Adds to the facts of a request what its body does not say and the host knows: from headers that it trusts, or from the
 /// key's owner. What it sets decides who is shed and who is kept together, so it must not believe just anybody.
+///
+/// ```
+/// use http::HeaderMap;
+/// use paddler_core::forward::Annotate;
+/// use paddler_core::request::RequestFacts;
+///
+/// /// What a proxy in front of us has checked says which team pays.
+/// #[derive(Debug)]
+/// struct Team;
+///
+/// impl Annotate for Team {
+///     fn annotate(&self, headers: &HeaderMap, facts: &mut RequestFacts) {
+///         facts.tenant = headers.get("x-team").and_then(|team| team.to_str().ok()).map(Into::into);
+///         facts.priority = if facts.tenant.is_some() { 0 } else { -1 };
+///     }
+/// }
+///
+/// let (mut headers, mut facts) = (HeaderMap::new(), RequestFacts::default());
+/// headers.insert("x-team", "search".parse()?);
+/// Team.annotate(&headers, &mut facts);
+/// assert_eq!((facts.tenant.as_deref(), facts.priority), (Some("search"), 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Annotate: fmt::Debug + Send + Sync + 'static {
     /// Changes the facts before a place is looked for.
     fn annotate(&self, headers: &HeaderMap, facts: &mut RequestFacts);

@@ -74,7 +74,7 @@ fn refused(client: &Client, exceeded: Exceeded, options: &RouterOptions) -> Refu
     let Exceeded { limit, most, wait } = exceeded;
     let name = &client.name;
     let what = match limit {
-        Limit::Concurrency => format!("{most} requests of {name:?} are under way, as many as may be"),
+        Limit::Concurrency => format!("as many requests of {name:?} are under way as may be: {most}"),
         Limit::Requests => format!("{name:?} has sent its {most} requests a minute"),
         Limit::Tokens => format!("{name:?} has used its {most} tokens a minute"),
     };

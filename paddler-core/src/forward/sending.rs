@@ -154,7 +154,7 @@ impl<'a> Sending<'a> {
                 word,
             } => {
                 tracing::warn!(%upstream, ?after, reason = word, "no answer in time");
-                let message = format!("{upstream} gave no answer in {after:?}");
+                let message = format!("{upstream} gave no answer in {} ms", after.as_millis());
                 end(Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, word, message)))
             }
         }

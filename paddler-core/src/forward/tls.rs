@@ -139,9 +139,12 @@ impl fmt::Debug for Tls {
 
 fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
     let ListenerTls { certificate, key, .. } = settings;
-    let chain = certificates(certificate, "its certificate and those between it and the root")?;
-    let secret =
-        pem::private_key(key, "the key of the certificate").map_err(|problem| fault(key, problem))?;
+    let chain = certificates(
+        certificate,
+        "its certificate and those between it and the root (`tls.certificate`)",
+    )?;
+    let secret = pem::private_key(key, "the key of the certificate (`tls.key`)")
+        .map_err(|problem| fault(key, problem))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -150,7 +153,10 @@ fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
         None => builder.with_no_client_auth(),
         Some(file) => {
             let mut roots = RootCertStore::empty();
-            for root in certificates(file, "those by which clients' certificates are signed")? {
+            for root in certificates(
+                file,
+                "those by which clients' certificates are signed (`tls.client_ca`)",
+            )? {
                 roots.add(root).map_err(|error| fault(file, error.to_string()))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -163,10 +169,14 @@ fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
         }
     };
     let mut config = builder.with_single_cert(chain, secret).map_err(|error| {
-        fault(
-            key,
-            format!("it does not go with {}: {error}", certificate.display()),
-        )
+        let certificate = certificate.display();
+        let problem = match error {
+            rustls::Error::InconsistentKeys(_) => format!(
+                "it is the key of another certificate than {certificate}: name the one that that was made with in `tls.key`"
+            ),
+            error => format!("it does not go with {certificate}: {error}"),
+        };
+        fault(key, problem)
     })?;
     config.alpn_protocols = PROTOCOLS.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(config)

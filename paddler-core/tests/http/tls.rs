@@ -237,7 +237,17 @@ fn files_that_cannot_be_used_are_named() {
         "{error}"
     );
     settings.key = folder.put("other.key", &ca.sign("localhost").1);
-    assert!(opened(settings.clone()).to_string().contains("does not go with"));
+    let error = opened(settings.clone()).to_string();
+    assert!(
+        error.contains("other.key: it is the key of another certificate than") && error.contains("tls.crt"),
+        "{error}"
+    );
+    settings.key = "no/such/key".into();
+    let error = opened(settings.clone()).to_string();
+    assert!(
+        error.starts_with("no/such/key: there is no such file; ") && error.contains("`tls.key`"),
+        "{error}"
+    );
     settings = folder.settings(&pair);
     settings.client_ca = Some(folder.put("clients.crt", "nobody"));
     assert!(
