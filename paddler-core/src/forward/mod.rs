@@ -49,6 +49,7 @@
 //! | `suspect_request` | 502 | the same twice: the request itself may be the cause |
 //! | `body_not_kept` | 502, 503 | it would have been sent again, had there been memory to keep its body; also beside an upstream's own answer |
 //! | `no_upstream`, `unhealthy`, `never_heard`, `stale` | 503 | nobody is there, able to serve, or known to be, in time (`queue.max_wait_starting`) |
+//! | `draining` | 503 | the operator has drained each upstream that serves the model (`queue.max_wait`): let one back in |
 //! | `models_unknown` | 503 | nobody is known to have the model, and some have not told yet |
 //! | `not_labelled`, `not_in_subset`, `excluded` | 503 | the tree, the host or what was tried already leaves nobody |
 //! | `unreachable`, `upstream_refused` | 503 | no connection could be made; an upstream refused, and its answer could not be read |
@@ -64,7 +65,7 @@
 //! |---|---|---|---|
 //! | `x-paddler-max-wait` | anybody | seconds, or a number with ms, s, m or h; 0: not at all | wait no longer than this; never longer than `queue` allows |
 //! | `x-paddler-timeout-first-byte`, `x-paddler-timeout-idle`, `x-paddler-timeout-whole` | anybody | the same, above 0 | be no later than this; never later than `timeouts` allow |
-//! | `x-paddler-priority` | `trusted_peers` | `critical` (1), `standard` (0), `sheddable` (-1), or a whole number | above 0 is served first, below 0 may be shed |
+//! | `x-paddler-priority` | `trusted_peers` | `high` or `critical` (1), `standard` (0), `sheddable` (-1), or a whole number | above 0 is served first, below 0 may be shed |
 //! | `x-paddler-tenant` | `trusted_peers` | 1 to 256 bytes | who pays: tenants share a full pool |
 //! | `x-request-id` | anybody | as it is; a new one without | stands in the log, and goes to the engine and back |
 //!
