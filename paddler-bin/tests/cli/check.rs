@@ -78,7 +78,7 @@ async fn a_file_of_keys_is_checked_as_one() {
     let sound = path("check-keys.yaml", "# ours\nkeys:\n  - {name: a, key: sk-1}\n");
     let ended = run(&["check", &sound], &[]).await;
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    assert_eq!(ended.out, format!("{sound}: sound; a file of clients' keys\n"));
+    assert_eq!(ended.out, format!("{sound}: sound; a file of clients' keys"));
     let faulty = path(
         "check-bad-keys.yaml",
         "keys:\n  - {name: a, key: sk-1, modles: [x]}\n",
