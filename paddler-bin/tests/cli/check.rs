@@ -86,7 +86,7 @@ async fn a_file_of_keys_is_checked_as_one() {
     let ended = run(&["check", &faulty], &[]).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     let begins =
-        format!("{faulty}:2:25: keys[0]: something stands here that is not known; did you mean \"models\"?");
+        format!("{faulty}:2:26: keys[0]: something stands here that is not known; did you mean \"models\"?");
     assert!(ended.log.starts_with(&begins), "{ended:?}");
 }
 
