@@ -141,6 +141,97 @@ fn a_probe_that_fails_leaves_it_out_for_longer() {
 }
 
 #[test]
+fn a_probe_that_finds_it_busy_leaves_its_turn_to_the_next() {
+    for asked in [None, Some(Duration::ZERO), Some(Duration::from_secs(2))] {
+        let mut board = board(&["a", "b"]);
+        let snapshot = board.published().load_full();
+        lease_at(&snapshot, "a", at(1))
+            .unwrap()
+            .report(UNREACHABLE, at(1));
+        board.expire(at(1_001));
+        let mut probe = lease_at(&snapshot, "a", at(1_002)).unwrap();
+        probe.sent();
+        probe.report(Verdict::Busy(asked), at(1_002));
+        probe.complete();
+        board.expire(at(3_002));
+        let mut next = lease_at(&snapshot, "a", at(3_002)).unwrap();
+        assert!(lease_at(&snapshot, "a", at(3_002)).is_none(), "one at a time");
+        next.report(Verdict::Answered, at(3_003));
+        assert!(matches!(state(&snapshot, "a"), HealthState::Warming { .. }));
+    }
+}
+
+#[test]
+fn what_an_old_machine_does_is_not_held_against_the_one_at_the_new_url() {
+    let mut board = board(&["a", "b"]);
+    let snapshot = board.published().load_full();
+    let leases: Vec<_> = (0..3).map(|_| lease_at(&snapshot, "a", at(1)).unwrap()).collect();
+    let moved = UpstreamSpec::new("a", "http://b").unwrap().max_in_flight(8);
+    board.apply(StatusEvent::Upsert(moved), at(5));
+    assert!(
+        lease_at(&snapshot, "a", at(5)).is_none(),
+        "the old machine gets nothing more"
+    );
+    let snapshot = board.publish(at(6));
+    for mut lease in leases {
+        lease.report(UNREACHABLE, at(7));
+        lease.complete();
+    }
+    assert_eq!(state(&snapshot, "a"), HealthState::Healthy);
+    let all: Vec<_> = std::iter::from_fn(|| lease_at(&snapshot, "a", at(8))).collect();
+    assert_eq!(all.len(), 8, "what it held is given back");
+}
+
+#[test]
+fn a_heavy_request_counts_in_full_while_its_upstream_warms_up() {
+    let mut board = board(&["a", "b"]);
+    let snapshot = board.published().load_full();
+    lease_at(&snapshot, "a", at(1))
+        .unwrap()
+        .report(UNREACHABLE, at(1));
+    board.expire(at(1_001));
+    let mut probe = lease_at(&snapshot, "a", at(1_002)).unwrap();
+    probe.report(Verdict::Answered, at(1_003));
+    probe.complete();
+    let index = snapshot.index("a").unwrap();
+    let heavy = snapshot
+        .lease(index, &Facts::new().weight(20), at(1_004))
+        .unwrap();
+    assert_eq!(heavy.weight(), 8, "as many as it runs at once");
+    board.expire(at(60_000));
+    board.expire(at(120_000));
+    assert_eq!(state(&snapshot, "a"), HealthState::Healthy);
+    assert!(lease_at(&snapshot, "a", at(120_000)).is_none());
+    heavy.complete();
+    assert!(lease_at(&snapshot, "a", at(120_000)).is_some());
+}
+
+#[test]
+fn those_who_wait_are_told_when_a_probe_ends_without_a_word() {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    let mut board = board(&["a"]);
+    join(&mut board, "b", 8, Moment::ZERO);
+    let snapshot = board.publish(Moment::ZERO);
+    lease_at(&snapshot, "a", at(1))
+        .unwrap()
+        .report(UNREACHABLE, at(1));
+    board.expire(at(1_001));
+    let told = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = told.clone();
+    board.ledger().on_freed(move || {
+        counted.fetch_add(1, Relaxed);
+    });
+    let mut probe = lease_at(&snapshot, "a", at(1_002)).unwrap();
+    probe.sent();
+    drop(probe);
+    assert_eq!(
+        told.load(Relaxed),
+        1,
+        "the next may be one, though the weight settles"
+    );
+}
+
+#[test]
 fn waiting_is_worth_it_where_all_are_paused() {
     let board = board(&["a"]);
     let snapshot = board.published().load_full();
@@ -239,8 +330,9 @@ fn what_is_learnt_stays_with_an_upstream_whose_spec_changes_and_not_with_another
 
     let elsewhere = UpstreamSpec::new("a", "http://b").unwrap();
     board.apply(StatusEvent::Upsert(elsewhere), at(2));
-    assert_eq!(state(&changed, "a"), HealthState::Healthy, "another machine");
-    lease_at(&changed, "a", at(2)).unwrap().report(UNREACHABLE, at(2));
+    let moved = board.publish(at(2));
+    assert_eq!(state(&moved, "a"), HealthState::Healthy, "another machine");
+    lease_at(&moved, "a", at(2)).unwrap().report(UNREACHABLE, at(2));
 
     board.apply(StatusEvent::Remove(id("a")), at(3));
     board.publish(at(3));

@@ -9,7 +9,8 @@
 //! | [`eject_after`](crate::config::HealthRules::eject_after) faults in a row: sent and no byte came back, broken off, late, 502, 503, 504 | out, unless too many are |
 //! | 500s | the same, but those of one request count once: it may be the request's own fault |
 //! | any other answer, 4xx among them | a row of faults ends |
-//! | 429, or 503 with `Retry-After` | busy: no new request for as long as it asks |
+//! | 429 | busy: no new request for as long as it asks, 15 s at most, since it may mean one client alone |
+//! | 503 with `Retry-After` | a fault, and no new request for as long as it asks |
 //! | fewer of its answers are good than of the others' | out, where the numbers carry it (see below) |
 //! | its time is over | one request at a time: answered, it is back, slowly; failed, out for twice as long |
 //! | everybody who could serve is out | panic: nobody is left out, since somebody has to be wrong |

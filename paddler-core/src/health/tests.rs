@@ -453,3 +453,19 @@ fn all_are_paused_until_the_first_of_them_is_not() {
     assert_eq!(pool.all_paused_until(secs(7)), None);
     assert_eq!(Pool::new(rules()).all_paused_until(secs(1)), None);
 }
+
+#[test]
+fn what_is_forgiven_does_not_count_against_its_share_of_good_answers() {
+    for (forgiven, expected) in [(false, Gate::Closed), (true, Gate::Open(None))] {
+        let mut pool = pool(5, rules());
+        for _ in 0..40 {
+            let number = fault(&mut pool, 0, BROKE, secs(30));
+            if forgiven {
+                pool.forgive(0, TENANCY, number);
+            }
+            answered(&mut pool, 0, false, secs(30));
+        }
+        pool.judge(&[60, 100, 100, 100, 100], secs(60));
+        assert_eq!(gate(&pool, 0, secs(60)), expected);
+    }
+}

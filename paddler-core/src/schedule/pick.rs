@@ -190,7 +190,7 @@ impl Snapshot {
 
     /// Reserves at this upstream; `None` when its limit has no room (any more), or it has left.
     pub fn lease(&self, upstream: UpstreamIndex, facts: &Facts<'_>, now: Moment) -> Option<Lease> {
-        let spec = self.spec(upstream)?;
+        let entry = self.entry(upstream)?;
         let adapter = facts
             .model
             .and_then(|name| self.model(name))
@@ -200,9 +200,20 @@ impl Snapshot {
             tokens: facts.tokens,
             adapter: adapter.map(|row| row.id),
         };
-        let taken = self
-            .ledger
-            .try_take(upstream.0, self.columns.tenancy[upstream.get()], take, now)?;
-        Some(Lease::new(self.health.clone(), spec.id.clone(), taken, take))
+        // Never more than the upstream runs at once, or it could never run; less than that only because others are there,
+        // or because it warms up, is no reason to count less.
+        let most = entry.limit().map_or(take.weight, |limit| limit.max(1));
+        let counted = Take {
+            weight: take.weight.min(most),
+            ..take
+        };
+        let tenancy = self.columns.tenancy[upstream.get()];
+        let taken = self.ledger.try_take(upstream.0, tenancy, counted, now)?;
+        Some(Lease::new(
+            self.health.clone(),
+            entry.spec.id.clone(),
+            taken,
+            take,
+        ))
     }
 }

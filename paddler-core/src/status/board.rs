@@ -266,6 +266,9 @@ impl StatusBoard {
                 // What the machine at the old address has said is not true of this one.
                 let asked_from_now_on = ledger.sample(index.0, entry.tenancy, now).sequence;
                 entry.forget(asked_from_now_on);
+                // Nor is what its requests come to: their leases end as usual, and their verdicts count for nobody.
+                ledger.close(index.0);
+                entry.tenancy = entry.tenancy.wrapping_add(1);
             }
             entry.spec = Arc::new(spec);
             ledger.set_limit(index.0, entry.own_limit());

@@ -1,7 +1,7 @@
 //! Who is let in, for his health?
 //!
 //! One bit for each upstream and question, so that a pick reads a word for many of them. Gates are changed, and a probe
-//! that came to nothing is given back, under a lock that a pick never takes.
+//! that came to nothing is given back, under a lock that a pick takes only where it meets such a change as a probe.
 
 use std::sync::PoisonError;
 
@@ -45,9 +45,10 @@ pub(super) struct Gates {
     bounds: Mutex<[Bounds; LANES]>,
 }
 
-/// What bounds the weight at one place: the smaller counts.
+/// What was last put in force at one place. Of the two bounds of the weight the smaller counts.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
+    gate: Gate,
     /// The upstream's limit, without what others hold.
     limit: u32,
     /// What its health allows.
@@ -56,6 +57,7 @@ struct Bounds {
 
 impl Bounds {
     const NONE: Self = Self {
+        gate: Gate::Open(None),
         limit: Reserve::UNLIMITED,
         cap: Reserve::UNLIMITED,
     };
@@ -139,6 +141,7 @@ impl Gates {
                 put(&self.probing, lane, false);
             }
         }
+        bounds[lane].gate = gate;
         bounds[lane].cap = cap;
         let rose = word.set_limit(bounds[lane].least());
         gate != Gate::Closed && (was_closed || rose)
@@ -153,13 +156,28 @@ impl Gates {
             return Some(Entry::Usual);
         }
         let before = self.closed.fetch_or(1 << lane, AcqRel);
-        (before >> lane & 1 == 0).then_some(Entry::Probe)
+        if before >> lane & 1 == 1 {
+            return None;
+        }
+        if is_set(&self.probing, lane) {
+            return Some(Entry::Probe);
+        }
+        // The gate was changed on the way in: what it is now counts, and not what was just closed.
+        let bounds = self.bounds();
+        match bounds[lane].gate {
+            Gate::Probe => Some(Entry::Probe),
+            Gate::Closed => None,
+            Gate::Open(_) => {
+                put(&self.closed, lane, false);
+                Some(Entry::Usual)
+            }
+        }
     }
 
     /// A probe that says nothing is none: the next one may come.
     pub(super) fn return_probe(&self, lane: usize) {
         let bounds = self.bounds();
-        if is_set(&self.probing, lane) {
+        if bounds[lane].gate != Gate::Closed {
             put(&self.closed, lane, false);
         }
         drop(bounds);

@@ -93,7 +93,8 @@ impl Lease {
     /// A fault comes with a receipt, for when it turns out to be the request's own.
     pub fn report(&mut self, verdict: Verdict, now: Moment) -> Option<FaultReceipt> {
         let taken = self.taken.as_mut()?;
-        let probe = taken.take_probe();
+        // Who is busy says nothing of how he is: the next one may find out once this one has ended.
+        let probe = !matches!(verdict, Verdict::Busy(_)) && taken.take_probe();
         self.answered = verdict == Verdict::Answered;
         self.health
             .report((taken.place, taken.tenancy), verdict, probe, now)

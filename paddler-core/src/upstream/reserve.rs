@@ -41,12 +41,8 @@ impl Reserve {
     pub(crate) fn fits(self, weight: u32) -> bool {
         weight == 0
             || self.limit() == Self::UNLIMITED
-            || self.weight().saturating_add(self.capped(weight)) <= self.limit()
-    }
-
-    /// What a request of this weight takes here: never more than the limit, or it could never run.
-    fn capped(self, weight: u32) -> u32 {
-        weight.min(self.limit().max(1))
+            || (self.weight() == 0 && self.limit() > 0)
+            || self.weight().saturating_add(weight) <= self.limit()
     }
 
     fn with_weight(self, weight: u32) -> Self {
@@ -112,7 +108,7 @@ impl ReserveWord {
 
     /// Reserves for this tenancy, unless it is over or the limit has no room. Returns what was taken.
     pub(crate) fn take(&self, tenancy: u16, weight: u32) -> Option<u32> {
-        self.add(tenancy, |old| old.fits(weight).then(|| old.capped(weight)))
+        self.add(tenancy, |old| old.fits(weight).then_some(weight))
     }
 
     /// Counts weight that is there already, whatever the limit says, unless the tenancy is over.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::adapters::{AdapterCells, NameId};
+use super::ledger::Ledger;
 use super::young::{Span, YoungWeight};
 use crate::Moment;
 
@@ -104,4 +105,17 @@ fn a_full_cell_stays_full() {
         0,
         "the number of the span is untouched"
     );
+}
+
+#[test]
+fn answers_of_one_upstream_are_not_counted_for_the_next_at_its_place() {
+    let ledger = Ledger::new(Duration::from_secs(10));
+    ledger.open(3, 8);
+    ledger.answered(3);
+    ledger.answered(3);
+    assert_eq!(ledger.take_answered(3), 2);
+    ledger.answered(3);
+    ledger.close(3);
+    ledger.open(3, 8);
+    assert_eq!(ledger.take_answered(3), 0);
 }

@@ -260,11 +260,14 @@ impl Model {
         facts.model = adapter.then_some("red");
         let lease = snapshot.lease(index, &facts, self.pool.now);
         let here = self.tenancies[tenancy].here;
+        // As much as it runs at once, whoever else is there.
+        let most = snapshot.entry(index).unwrap().limit().unwrap_or(u32::MAX);
+        let (open, counted) = (self.weight(tenancy), asked.min(most.max(1)));
         let weight = match self.tenancies[tenancy].limit() {
             _ if !here => None,
-            _ if asked == 0 => Some(0),
-            None => Some(asked.min((1 << 24) - 1 - self.weight(tenancy))),
-            Some(limit) if self.weight(tenancy) + asked.min(limit.max(1)) <= limit => Some(asked.min(limit)),
+            _ if counted == 0 => Some(0),
+            None => Some(counted.min((1 << 24) - 1 - open)),
+            Some(limit) if (open == 0 && limit > 0) || open + counted <= limit => Some(counted),
             Some(_) => None,
         };
         assert_eq!(
