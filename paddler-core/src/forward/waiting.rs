@@ -9,6 +9,7 @@ mod finder;
 mod rounds;
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -100,6 +101,9 @@ pub(super) struct Places {
 
 /// Settlements that wait for the queue at most. More are done by whoever brings the next.
 const SETTLED: usize = 1024;
+
+/// How long after a panic places are handed out again: soon, and without filling the log.
+const AFTER_PANIC: Duration = Duration::from_millis(250);
 
 impl Places {
     pub(super) fn new(published: Published, clock: Clock, limits: QueueLimits, seed: u64) -> Self {
@@ -362,7 +366,11 @@ impl Places {
     /// Hands out whenever something becomes free, for ever.
     pub(super) async fn keep_handing_out(self: Arc<Self>) {
         loop {
-            let until = self.hand_out();
+            // It is the only one: whatever goes wrong, he comes again.
+            let until = catch_unwind(AssertUnwindSafe(|| self.hand_out())).unwrap_or_else(|_| {
+                tracing::error!("handing out places panicked; it goes on");
+                self.clock.now().saturating_add(AFTER_PANIC)
+            });
             tokio::select! {
                 () = self.wake.notify.notified() => {}
                 () = sleep_until(self.clock.instant(until)) => {}

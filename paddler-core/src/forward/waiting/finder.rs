@@ -3,6 +3,7 @@
 //! One walk through the published tree, and what it picks is reserved. When the log wants to know why, the same walk says so.
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -71,6 +72,17 @@ impl Finder {
         now: Moment,
         news: News,
     ) -> Result<Found, Ending> {
+        // A host's filter or cost may have a bug: it ends this request, and neither its connection nor the handing out.
+        catch_unwind(AssertUnwindSafe(|| self.find(facts, tried, now, news))).unwrap_or_else(|_| {
+            tracing::error!(
+                model = facts.model.unwrap_or_default(),
+                "a part of the tree panicked"
+            );
+            Err(Ending::new(Class::Never, Reason::FilterFailed, NodeId::default()))
+        })
+    }
+
+    fn find(&self, facts: &Facts<'_>, tried: &Tried, now: Moment, news: News) -> Result<Found, Ending> {
         let snapshot = self.published.load();
         if !enabled!(Level::DEBUG) {
             let place = self.walk(&snapshot, facts, tried, now, &mut ())?;

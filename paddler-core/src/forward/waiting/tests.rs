@@ -166,3 +166,42 @@ async fn news_that_waiting_will_not_help_reach_everybody() {
         assert_eq!(ending.class, Class::Never);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_panics_ends_the_request_that_it_was_asked_for_and_no_other() {
+    let fails = Arc::new(AtomicUsize::new(0));
+    let left = fails.clone();
+    let bug = filter_fn("bug", move |_, _| {
+        let fine = left
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_err();
+        assert!(fine, "a bug in a filter of the host");
+        true
+    });
+    let tree = Node::list([Node::require(bug), Node::require(slot()), Node::random()]);
+    let (mut board, places) = one_place();
+    board.set_tree(Tree::new(Signals::Corrected, tree).unwrap());
+    board.publish(Moment::ZERO);
+
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    fails.store(1, Relaxed);
+    let now = places.place(&facts, &tried).await.unwrap_err();
+    assert_eq!(now.ending().reason, Reason::FilterFailed);
+
+    let held = places.place(&facts, &tried).await.unwrap();
+    let (mut first, mut second) = (
+        pin!(places.place(&facts, &tried)),
+        pin!(places.place(&facts, &tried)),
+    );
+    assert!(poll_once(&mut first).await.is_pending());
+    assert!(poll_once(&mut second).await.is_pending());
+    drop(held);
+    fails.store(1, Relaxed);
+    places.hand_out();
+    let Poll::Ready(Err(no_place)) = poll_once(&mut first).await else {
+        panic!("it was asked first")
+    };
+    assert_eq!(no_place.ending().reason, Reason::FilterFailed);
+    places.hand_out();
+    assert!(matches!(poll_once(&mut second).await, Poll::Ready(Ok(_))));
+}
