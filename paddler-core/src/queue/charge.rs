@@ -70,6 +70,23 @@ pub enum Used {
     },
 }
 
+/// The most tokens that an answer is believed to have used: more than any engine's context. An absurd number would leave
+/// its tenant behind for ever.
+const MOST_USED: u64 = 1 << 24;
+
+impl Used {
+    /// What can be believed of it.
+    pub(super) fn clamped(self) -> Self {
+        match self {
+            Self::Nothing => self,
+            Self::Tokens { prompt, output } => Self::Tokens {
+                prompt: prompt.map(|prompt| prompt.min(MOST_USED)),
+                output: output.min(MOST_USED),
+            },
+        }
+    }
+}
+
 /// A place always costs something, or who asks for nothing could ask without end.
 fn cost(prompt: u64, output: u64) -> u64 {
     prompt.saturating_add(output.saturating_mul(OUTPUT)).max(1)

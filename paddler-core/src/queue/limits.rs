@@ -77,6 +77,15 @@ impl QueueLimits {
         own.map_or(end, |own| own.min(end))
     }
 
+    /// By what the requests of one tenant are ordered: when each has waited long enough, but his own deadline brings none
+    /// forward by more than half of `max_wait`. So whoever asks for short waits comes before nobody who came that much
+    /// earlier, and a tenant's patient requests do not starve.
+    pub(super) fn due(&self, arrived: Moment, own: Option<Moment>) -> Moment {
+        let earliest = arrived.saturating_add(self.max_wait / 2);
+        // However long upstreams take to start.
+        self.end(arrived, own, Some(Moment::ZERO)).max(earliest)
+    }
+
     /// How many places of the queue are a class's own: its share of them, rounded down. What the lower classes are not
     /// sure of, the highest is.
     pub(super) fn part(&self, priority: Priority) -> usize {

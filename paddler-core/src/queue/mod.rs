@@ -10,7 +10,9 @@
 //!   weight, never differs by more than twice the largest single charge so divided; and a request of a tenant of whom
 //!   nobody waited comes after at most one of each other tenant in its class. What an answer used is known only when it
 //!   has ended: the charges still open, as far as they were wrong, come on top.
-//! - **Request**: the earliest deadline; where clients say nothing, whoever came first.
+//! - **Request**: the earliest deadline; where clients say nothing, whoever came first. A deadline that a client asks for
+//!   brings a request forward by half of [`QueueLimits::max_wait`] at most: it comes before nobody of its tenant who came
+//!   that much earlier.
 //!
 //! Whoever cannot use what is free is passed over and keeps his place, so that one busy model does not hold up the others.
 //! When the queue is full, an arrival may take the place of somebody of a lower class, or of a tenant who has more waiting
@@ -232,8 +234,7 @@ impl<T> WaitQueue<T> {
         self.next += 1;
         let alone = told.again.is_some() || !tried.is_empty();
         let group = self.groups.join(&facts, alone, ticket);
-        // The order is by what the client wants and who came first, however long upstreams take to start.
-        let due = self.limits.end(facts.arrived, facts.deadline, Some(Moment::ZERO));
+        let due = self.limits.due(facts.arrived, facts.deadline);
         let waiting = Waiting {
             facts,
             tried,
@@ -452,6 +453,7 @@ impl<T> WaitQueue<T> {
 
     /// What a place cost is known now. If that is not said, the estimate stands.
     pub fn settle(&mut self, charge: &Charge, used: Used) {
+        let used = used.clamped();
         if let Used::Tokens { output, .. } = used {
             self.outputs.saw(output, charge.sequences);
         }

@@ -70,11 +70,12 @@ impl Line {
     }
 }
 
-impl Account {
-    fn parts(&self, tokens: u64) -> u64 {
-        tokens.saturating_mul(PARTS) / u64::from(self.weight)
-    }
+/// Tokens as accounts count them, for a tenant of this weight.
+fn parts(tokens: u64, weight: u32) -> u64 {
+    tokens.saturating_mul(PARTS) / u64::from(weight.clamp(1, MOST_WEIGHT))
+}
 
+impl Account {
     fn next(&self, round: &Round, groups: &Groups) -> Option<Turn> {
         self.lines
             .iter()
@@ -173,14 +174,17 @@ impl Tenants {
     /// Somebody of this tenant gets a place.
     pub(super) fn charge(&mut self, charge: &Charge) {
         self.change(&charge.tenant, |account| {
-            account.used.saturating_add(account.parts(charge.tokens))
+            account
+                .used
+                .saturating_add(parts(charge.tokens, charge.tenant_weight))
         });
     }
 
-    /// What he was charged turns out to be `due`.
+    /// What he was charged turns out to be `due`: at the weight of then, whatever it is by now.
     pub(super) fn settle(&mut self, charge: &Charge, due: u64) {
         self.change(&charge.tenant, |account| {
-            let (was, is) = (account.parts(charge.tokens), account.parts(due));
+            let of_then = |tokens| parts(tokens, charge.tenant_weight);
+            let (was, is) = (of_then(charge.tokens), of_then(due));
             account.used.saturating_add(is).saturating_sub(was)
         });
     }

@@ -540,3 +540,108 @@ proptest! {
         prop_assert_eq!((queue.len(), queue.bytes(), queue.groups.len()), (0, 0, 0));
     }
 }
+
+/// A tenant who always has somebody there in a hurry, and a patient one who came before.
+#[test]
+fn short_deadlines_bring_a_request_forward_by_half_of_the_longest_wait_at_most() {
+    let mut queue = WaitQueue::new(limits(99, 100));
+    let mut come = |millis: u64, hurried: bool, who: &'static str| {
+        let mut facts = facts(0);
+        facts.arrived = at(millis);
+        facts.deadline = hurried.then(|| at(millis + 5_001));
+        queue
+            .push(facts, Tried::default(), PLACE, at(millis), who)
+            .unwrap();
+    };
+    come(0, false, "patient");
+    come(4_000, true, "hurried");
+    come(4_998, true, "hurried later");
+    come(5_000, true, "too late to be first");
+    assert_eq!(
+        serve(&mut queue, 4),
+        ["hurried", "hurried later", "patient", "too late to be first"]
+    );
+    let mut short = facts(0);
+    (short.arrived, short.deadline) = (at(6_000), Some(at(6_030)));
+    let pushed = queue.push(short, Tried::default(), PLACE, at(6_000), "short");
+    assert_eq!(
+        pushed.unwrap().deadline,
+        at(6_030),
+        "nobody waits for longer than he asks"
+    );
+}
+
+/// All get a place; the charges of those who do.
+fn charges(queue: &mut WaitQueue<usize>, places: usize) -> Vec<(usize, Charge)> {
+    let mut free = places;
+    let served = queue.hand_out(at(1), 0, |_| match free {
+        0 => Offer::Full(PLACE),
+        _ => {
+            free -= 1;
+            Offer::Place(())
+        }
+    });
+    let charged = served
+        .into_iter()
+        .map(|one| (one.waiting.handle, one.charge.unwrap()));
+    charged.collect()
+}
+
+#[test]
+fn what_is_set_right_counts_at_the_weight_at_which_it_was_charged() {
+    let mut queue = WaitQueue::new(limits(99, 100));
+    let with_weight = |tenant: &str, weight| {
+        let mut facts = of(tenant, 0);
+        facts.tenant_weight = weight;
+        facts
+    };
+    push(&mut queue, with_weight("two keys", 1), 1).unwrap();
+    push(&mut queue, with_weight("plain", 1), 2).unwrap();
+    charges(&mut queue, 2);
+    push(&mut queue, with_weight("two keys", 100), 1).unwrap();
+    let (_, light) = charges(&mut queue, 1).remove(0);
+    // By his other key he counts for less. What he was charged at the greater weight is little, and so is what comes back.
+    push(&mut queue, with_weight("two keys", 1), 1).unwrap();
+    queue.settle(&light, Used::Nothing);
+    push(&mut queue, with_weight("two keys", 1), 1).unwrap();
+    push(&mut queue, with_weight("plain", 1), 2).unwrap();
+    push(&mut queue, with_weight("plain", 1), 2).unwrap();
+    assert_eq!(serve(&mut queue, 4), [2, 1, 2, 1], "they are even again");
+}
+
+#[test]
+fn an_absurd_number_of_tokens_does_not_end_a_tenants_turns() {
+    let mut queue = WaitQueue::new(limits(99, 100));
+    push(&mut queue, of("one", 0), 1).unwrap();
+    let (_, charge) = charges(&mut queue, 1).remove(0);
+    queue.settle(
+        &charge,
+        Used::Tokens {
+            prompt: Some(u64::MAX),
+            output: u64::MAX,
+        },
+    );
+    push(&mut queue, of("one", 0), 1).unwrap();
+    let (_, charge) = charges(&mut queue, 1).remove(0);
+    assert!(
+        charge.tokens() < 1 << 22,
+        "nor is it what the next is charged: {}",
+        charge.tokens()
+    );
+}
+
+#[test]
+fn time_in_which_nobody_waits_is_no_credit() {
+    let mut queue = WaitQueue::new(limits(99, 100));
+    for _ in 0..9 {
+        push(&mut queue, of("busy", 0), 1).unwrap();
+        assert_eq!(serve(&mut queue, 1), [1]);
+    }
+    for who in [2, 1] {
+        for _ in 0..3 {
+            push(&mut queue, of(["busy", "idle"][who - 1], 0), who).unwrap();
+        }
+    }
+    let order = serve(&mut queue, 4);
+    assert_eq!(order.iter().filter(|who| **who == 1).count(), 2, "{order:?}");
+}

@@ -173,6 +173,29 @@ async fn a_place_at_which_no_work_was_done_is_not_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_refused_as_wrong_is_charged_its_prompt_alone() {
+    let wrong = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+    let stub = Stub::start([Do::Stall, Do::say(wrong), Do::ok("{}")]).await;
+    let world = setup(100).start([spec("a", &stub.url).max_in_flight(1)]).await;
+    let first = occupy(&world).await;
+    let mut heavy = from("one");
+    heavy["n"] = json!(1_000_000);
+    let mut refused = enqueue(&world, "x-tenant: one\r\n", &heavy).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        for tenant in ["one", "two"] {
+            clients.push(enqueue(&world, &format!("x-tenant: {tenant}\r\n"), &from(tenant)).await);
+        }
+    }
+    drop(first);
+    assert_eq!(refused.answer().await.status, 400);
+    all_answered(clients).await;
+    let ones = order(&stub)[..9].iter().filter(|who| *who == "one").count();
+    assert!((4..=5).contains(&ones), "{ones} of the first nine");
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_important_come_first_and_nobody_starves() {
     let (stub, world, first) = one_place(100, "{}").await;
     let mut clients = Vec::new();
@@ -255,8 +278,8 @@ async fn the_earliest_deadline_of_a_tenant_is_first() {
     let mut clients = Vec::new();
     for (headers, who) in [
         ("", "3"),
-        ("x-within: 9\r\n", "2"),
-        ("x-within: 8\r\n", "1"),
+        ("x-within: 16\r\n", "2"),
+        ("x-within: 12\r\n", "1"),
         ("", "4"),
     ] {
         clients.push(enqueue(&world, headers, &from(who)).await);
