@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
 use super::held::Held;
+use super::refusal::REASON;
 use super::timeouts::{Allowed, Stages, WHOLE};
 use super::upgrade;
 use super::waiting::Place;
@@ -36,6 +37,13 @@ const MAX_REFUSAL: usize = 64 * 1024;
 
 /// The longest that it is read. It is a few hundred bytes that were ready with the head.
 const READ_REFUSAL: Duration = Duration::from_secs(2);
+
+/// The longest that an upstream gets nothing from anybody because it has answered 429 to one: it may mean that client
+/// alone, and does not say so. The request itself stays away for as long as it is told.
+const PAUSED_FOR_ALL: Duration = Duration::from_secs(15);
+
+/// How the reasons of a router begin that limits one client by his key.
+const OF_A_KEY: &[u8] = b"key_";
 
 /// The request as each attempt sends it.
 #[derive(Debug)]
@@ -261,8 +269,12 @@ async fn refused(
     // before its time.
     let limits = response.status() == StatusCode::TOO_MANY_REQUESTS;
     let wait = asked.or(limits.then_some(Duration::MAX));
+    let reason = response.headers().get(REASON);
     let verdict = match asked {
-        _ if limits => Verdict::Busy(asked),
+        _ if limits && reason.is_some_and(|reason| reason.as_bytes().starts_with(OF_A_KEY)) => {
+            Verdict::Answered
+        }
+        _ if limits => Verdict::Busy(asked.map(|asked| asked.min(PAUSED_FOR_ALL))),
         Some(asked) => Verdict::FaultUntil(Fault::Unavailable, asked),
         None => Verdict::Fault(Fault::Unavailable),
     };

@@ -16,10 +16,10 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::{Body, BoxError};
-use crate::schedule::{mix, stable_hash};
+use crate::schedule::{mix, stable_hash_of};
 
 /// The part of a body, from its end, that tells requests apart: the last message of a chat is there.
-const FINGERPRINTED: u64 = 1 << 20;
+const FINGERPRINTED: usize = 1 << 20;
 
 /// The bytes of bodies that are held, over all requests.
 #[derive(Debug, Default)]
@@ -155,13 +155,15 @@ impl Held {
         let Keeping::Kept(chunks, _) = &self.keeping else {
             return self.bytes;
         };
-        let mut left = FINGERPRINTED;
-        let last = chunks.iter().rev().take_while(|chunk| {
-            let some = left > 0;
-            left = left.saturating_sub(chunk.len() as u64);
-            some
+        // However the network has cut it.
+        let all: usize = chunks.iter().map(Bytes::len).sum();
+        let mut before = all.saturating_sub(FINGERPRINTED);
+        let last = chunks.iter().map(|chunk| {
+            let skipped = before.min(chunk.len());
+            before -= skipped;
+            &chunk[skipped..]
         });
-        last.fold(self.bytes, |print, chunk| mix(print ^ stable_hash(chunk)))
+        mix(self.bytes ^ stable_hash_of(last))
     }
 }
 
@@ -255,5 +257,16 @@ mod tests {
         assert_ne!(print(&["ab", "cd"]), print(&["ab", "ce"]));
         assert_ne!(print(&["ab", "cd"]), print(&["bb", "cd"]));
         assert_ne!(print(&[]), print(&["a"]));
+        assert_eq!(print(&["ab", "cd"]), print(&["a", "", "bcd"]), "however it came");
+
+        let long = vec![b'a'; FINGERPRINTED + 10];
+        let cut = |at: usize| {
+            let mut held = Held::new(budget.clone());
+            assert!(held.charge(long.len() as u64, 1 << 30));
+            let (one, other) = long.split_at(at);
+            held.fill(vec![Bytes::copy_from_slice(one), Bytes::copy_from_slice(other)]);
+            held.fingerprint()
+        };
+        assert_eq!(cut(3), cut(FINGERPRINTED - 1), "nor where its last part begins");
     }
 }

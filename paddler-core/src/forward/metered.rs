@@ -22,6 +22,8 @@ pub(super) struct Bill {
     /// What the client uses of his allowance.
     pub(super) client: Option<InUse>,
     pub(super) clock: Clock,
+    /// The answer says that the request was wrong, so none was made for it.
+    pub(super) wrong: bool,
 }
 
 impl Bill {
@@ -65,7 +67,12 @@ impl Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        if let Some(used) = self.usage.as_ref().and_then(Usage::used) {
+        // Of a request that was wrong at most the prompt was read.
+        let nothing = self.bill.wrong.then_some(Used::Tokens {
+            prompt: None,
+            output: 0,
+        });
+        if let Some(used) = self.usage.as_ref().and_then(Usage::used).or(nothing) {
             self.bill.settle(used);
         }
     }

@@ -60,6 +60,8 @@ pub(super) struct Sending<'a> {
     tried: Tried,
     /// It was sent once more though it may have been seen.
     replayed: bool,
+    /// An engine may have worked on it.
+    was_work: bool,
     /// What that has been held against an upstream for.
     receipts: Vec<FaultReceipt>,
     /// What the client gets if nobody else takes it.
@@ -76,6 +78,7 @@ impl<'a> Sending<'a> {
             outgoing,
             tried: Tried::default(),
             replayed: false,
+            was_work: false,
             receipts: Vec::new(),
             last: None,
             soonest: None,
@@ -83,7 +86,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Finds a place and sends, as often as it is safe and of use.
-    pub(super) async fn run(mut self) -> Result<Outcome, Refusal> {
+    pub(super) async fn run(&mut self) -> Result<Outcome, Refusal> {
         let Means {
             places,
             clock,
@@ -92,13 +95,14 @@ impl<'a> Sending<'a> {
             retries,
             ..
         } = self.means;
-        retries.request(clock.now());
         for attempts in 0..options.retry.attempts {
             let mut place = match places.place(self.facts, &self.tried).await {
                 Ok(place) => place,
                 Err(no_place) => return self.give_up(no_place),
             };
             if attempts == 0 {
+                // Who finds no place adds nothing to what may be sent again.
+                retries.request(clock.now());
                 let waited = clock.now().since(self.facts.arrived);
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
@@ -111,6 +115,7 @@ impl<'a> Sending<'a> {
             match attempt(place, self.outgoing, how).await {
                 Ok(answered) => return Ok(Outcome::Live(answered, charge)),
                 Err(failed) => {
+                    self.was_work |= !failed.was_no_work();
                     if let Some(charge) = charge.filter(|_| failed.was_no_work()) {
                         places.settle(charge, Used::Nothing);
                     }
@@ -127,6 +132,11 @@ impl<'a> Sending<'a> {
             Err(self.unavailable("attempts", "every attempt to send the request failed".into()))
         })
         .map(Outcome::Kept)
+    }
+
+    /// Whether an engine may have worked on it, in vain.
+    pub(super) fn was_work(&self) -> bool {
+        self.was_work
     }
 
     /// Whether it may be sent once more, and where not.
@@ -318,7 +328,10 @@ impl<'a> Sending<'a> {
 
     fn no_place(&self, no_place: NoPlace) -> Refusal {
         let now = self.means.clock.now();
-        if let Some(until) = self.means.published.load().all_paused_until(now) {
+        // What nobody could ever serve is told so also while all are paused.
+        if no_place.ending().class == Class::Later
+            && let Some(until) = self.means.published.load().all_paused_until(now)
+        {
             let message = "every upstream has asked to be left alone for a while";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
             return refusal.retry_after(until.since(now));

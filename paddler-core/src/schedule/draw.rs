@@ -42,8 +42,13 @@ impl Draw {
 
 /// A stable hash of text (FNV-1a, mixed): the same in every process and on every machine.
 pub(crate) fn stable_hash(text: &[u8]) -> u64 {
+    stable_hash_of([text])
+}
+
+/// The same of a text in pieces, wherever it is cut.
+pub(crate) fn stable_hash_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    mix(text.iter().fold(0xcbf2_9ce4_8422_2325, fold))
+    mix(pieces.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, fold))
 }
 
 #[cfg(test)]

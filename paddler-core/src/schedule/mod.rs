@@ -31,7 +31,7 @@ pub use cost::{Cost, CostFn, cost_fn};
 pub use counters::{NodeCount, NodeCounters};
 pub(crate) use draw::stable_hash;
 #[cfg(feature = "proxy")]
-pub(crate) use draw::{mix, next_seed};
+pub(crate) use draw::{mix, next_seed, stable_hash_of};
 pub use explain::{Explanation, Observer, Step};
 pub use filter::{Filter, FilterError, FilterFn, Lack, filter_fn};
 pub use node::{Alternative, Gate, Key, Node, NodeId};

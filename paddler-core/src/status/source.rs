@@ -101,8 +101,14 @@ impl MemberList {
     fn compare(&mut self) {
         let wanted = self.wanted.borrow_and_update();
         let mut listed = HashSet::new();
-        for spec in &*wanted {
-            listed.insert(&spec.id);
+        // Of two with one id the later one counts, and the other is told to nobody.
+        let mut last: Vec<_> = wanted
+            .iter()
+            .rev()
+            .filter(|spec| listed.insert(&spec.id))
+            .collect();
+        last.reverse();
+        for spec in last {
             if !self.told.get(&spec.id).is_some_and(|told| told.same_as(spec)) {
                 self.told.insert(spec.id.clone(), spec.clone());
                 self.events.push_back(StatusEvent::Upsert(spec.clone()));

@@ -194,6 +194,26 @@ async fn an_answer_whose_tokens_count_is_asked_for_in_clear() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_no_engine_has_taken_uses_no_tokens() {
+    let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 1}]";
+    let engine = engine(quick()).await;
+    let loading = paddler_engine::Fault::Status {
+        code: 503,
+        retry_after: None,
+    };
+    engine.set_fault(Some(loading)).unwrap();
+    let setup = Setup::new().with(|setup| with_keys(&mut setup.options, keys));
+    let world = setup.start([of("a", &engine)]).await;
+    for _ in 0..3 {
+        assert_eq!(post_as(&world, "sk-a", &chat(1)).await.status, 503);
+    }
+    engine.set_fault(None).unwrap();
+    assert_eq!(post_as(&world, "sk-a", &chat(1)).await.status, 200);
+    assert_eq!(post_as(&world, "sk-a", &chat(1)).await.reason(), "key_tokens");
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_under_way_are_counted_to_their_end_however_they_end() {
     let keys = "keys: [{name: a, key: sk-a, max_in_flight: 2}]";
     let engine = engine(slow().slots(1)).await;

@@ -102,3 +102,19 @@ async fn a_label_is_no_new_way_and_an_address_or_a_key_is() {
     // Only somebody else has to be asked afresh how he is.
     assert_eq!(seen, [(1, true), (2, true), (3, false)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_two_with_one_id_the_later_one_joins_and_the_other_is_told_to_nobody() {
+    let twice = || [spec("a", "http://one"), spec("a", "http://two")];
+    let (members, rig, connect) = start(twice());
+    rig.until("a", |now| now.find("a").is_some()).await;
+    let generation = rig.snapshot().find("a").unwrap().generation();
+    members.set(twice().into_iter().chain([llamacpp("c")]));
+    rig.until("c", |now| now.find("c").is_some()).await;
+    let a = rig.snapshot().find("a").unwrap().clone();
+    assert_eq!(
+        (a.spec().url.as_str(), a.generation()),
+        ("http://two", generation)
+    );
+    assert_eq!(connect.1.load(SeqCst), 2, "one way for each");
+}

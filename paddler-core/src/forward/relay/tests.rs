@@ -51,6 +51,7 @@ async fn only_time_in_which_a_byte_is_waited_for_counts() {
             place: None,
             client: None,
             clock: Clock::new(),
+            wrong: false,
         },
         sent: Instant::now(),
         stages: Stages {

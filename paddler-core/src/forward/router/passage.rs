@@ -125,10 +125,18 @@ impl Router {
         let intake = intake.await?;
         let (facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
         passage.permit(&mut head, &facts)?;
-        let (websocket, in_use) = (head.websocket.take(), head.in_use.take());
+        let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
-        let sending = Sending::new(passage.means(), &facts, &outgoing);
-        match sending.run().await? {
+        let mut sending = Sending::new(passage.means(), &facts, &outgoing);
+        let outcome = sending.run().await;
+        if !matches!(outcome, Ok(Outcome::Live(..)))
+            && !sending.was_work()
+            && let Some(in_use) = &mut in_use
+        {
+            // No engine has seen it, or none has taken it.
+            in_use.used(Some(0), 0, inner.clock.now());
+        }
+        match outcome? {
             // What its tokens come to is not seen.
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
@@ -338,6 +346,7 @@ impl<'a> Passage<'a> {
                 place: charge.map(|charge| (self.inner.places.clone(), charge)),
                 client: in_use,
                 clock: self.inner.clock,
+                wrong: head.status.is_client_error(),
             },
             sent,
             stages,
