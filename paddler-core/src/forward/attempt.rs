@@ -42,9 +42,6 @@ const READ_REFUSAL: Duration = Duration::from_secs(2);
 /// alone, and does not say so. The request itself stays away for as long as it is told.
 const PAUSED_FOR_ALL: Duration = Duration::from_secs(15);
 
-/// How the reasons of a router begin that limits one client by his key.
-const OF_A_KEY: &[u8] = b"key_";
-
 /// The request as each attempt sends it.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -269,11 +266,11 @@ async fn refused(
     // before its time.
     let limits = response.status() == StatusCode::TOO_MANY_REQUESTS;
     let wait = asked.or(limits.then_some(Duration::MAX));
+    // The words of a router that limits one client by his key.
     let reason = response.headers().get(REASON);
+    let of_a_key = reason.is_some_and(|reason| matches!(reason.as_bytes(), [b'k', b'e', b'y', b'_', ..]));
     let verdict = match asked {
-        _ if limits && reason.is_some_and(|reason| reason.as_bytes().starts_with(OF_A_KEY)) => {
-            Verdict::Answered
-        }
+        _ if limits && of_a_key => Verdict::Answered,
         _ if limits => Verdict::Busy(asked.map(|asked| asked.min(PAUSED_FOR_ALL))),
         Some(asked) => Verdict::FaultUntil(Fault::Unavailable, asked),
         None => Verdict::Fault(Fault::Unavailable),

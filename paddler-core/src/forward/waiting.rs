@@ -255,7 +255,9 @@ impl Places {
         // Who is left out, or has asked to be left alone, stays so for longer than this request may wait.
         let longest = now.saturating_add(queue.limits().max_wait);
         let too_late = |end: Moment| end > longest || facts.deadline.is_some_and(|deadline| deadline < end);
-        let excluded = ending.reason == Reason::Excluded && tried.next_end(now).is_some_and(too_late);
+        let nowhere_else = tried.left_out(now).len() >= self.finder.published.load().len();
+        let excluded =
+            (ending.reason == Reason::Excluded || nowhere_else) && tried.next_end(now).is_some_and(too_late);
         let paused = self.finder.published.load().all_paused_until(now);
         let in_vain = excluded || paused.is_some_and(too_late);
         if ending.class != Class::Later || in_vain {

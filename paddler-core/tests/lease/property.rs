@@ -262,11 +262,12 @@ impl Model {
         let here = self.tenancies[tenancy].here;
         // As much as it runs at once, whoever else is there.
         let most = snapshot.entry(index).unwrap().limit().unwrap_or(u32::MAX);
-        let (open, counted) = (self.weight(tenancy), asked.min(most.max(1)));
+        let open = self.weight(tenancy);
+        let counted = asked.min(most.max(1)).min((1 << 24) - 1 - open);
         let weight = match self.tenancies[tenancy].limit() {
             _ if !here => None,
             _ if counted == 0 => Some(0),
-            None => Some(counted.min((1 << 24) - 1 - open)),
+            None => Some(counted),
             Some(limit) if (open == 0 && limit > 0) || open + counted <= limit => Some(counted),
             Some(_) => None,
         };
