@@ -263,12 +263,13 @@ impl Model {
         // As much as it runs at once, whoever else is there.
         let most = snapshot.entry(index).unwrap().limit().unwrap_or(u32::MAX);
         let open = self.weight(tenancy);
-        let counted = asked.min(most.max(1)).min((1 << 24) - 1 - open);
+        let counted = asked.min(most.max(1));
+        let taken = Some(counted.min((1 << 24) - 1 - open));
         let weight = match self.tenancies[tenancy].limit() {
             _ if !here => None,
-            _ if counted == 0 => Some(0),
-            None => Some(counted),
-            Some(limit) if (open == 0 && limit > 0) || open + counted <= limit => Some(counted),
+            _ if asked == 0 => Some(0),
+            None => taken,
+            Some(limit) if (open == 0 && limit > 0) || open.saturating_add(counted) <= limit => taken,
             Some(_) => None,
         };
         assert_eq!(
