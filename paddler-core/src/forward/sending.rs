@@ -193,8 +193,13 @@ impl<'a> Sending<'a> {
         tracing::debug!(%upstream, %error, "lost in a closed connection; sending once more");
         self.means.metrics.retried("closed_connection");
         self.replayed = true;
-        // It is sent no third time, so this time to one that did not just close.
-        self.tried.add(upstream.clone(), self.means.clock.now(), None);
+        // It is sent no third time, so this time to one that did not just close, though it must wait for that one's room.
+        let now = self.means.clock.now();
+        self.tried.add(upstream.clone(), now, None);
+        if self.means.places.others_could(self.facts, &self.tried) {
+            let max_wait = self.means.options.queue.max_wait;
+            self.tried.add(upstream.clone(), now, Some(max_wait));
+        }
         ControlFlow::Continue(())
     }
 

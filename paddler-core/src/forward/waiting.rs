@@ -159,6 +159,12 @@ impl Places {
         wait.unwrap_or(otherwise)
     }
 
+    /// Whether anybody could take the request besides those who are left out for it now.
+    pub(super) fn others_could(&self, facts: &RequestFacts, tried: &Tried) -> bool {
+        self.finder
+            .others_could(&facts.as_facts(), tried, self.clock.now())
+    }
+
     pub(super) fn next_seed(&self) -> u64 {
         self.finder.next_seed()
     }

@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::Body;
 use paddler_core::upstream::http::{HttpOptions, HttpUpstream};
-use paddler_core::upstream::{Extensions, NewConnection, Upstream as _};
+use paddler_core::upstream::{Extensions, NewConnection, Upstream as _, UpstreamId};
 use paddler_engine::EngineConfig;
 use tokio::task::JoinSet;
 
@@ -98,6 +98,36 @@ async fn a_connection_that_was_lost_takes_its_siblings_along() {
         (post(world.addr, CHAT, &chat(1)).await.status, stub.connections()),
         (200, 3)
     );
+    world.quiet().await;
+}
+
+/// It is sent no third time, so the second time has to count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_lost_waits_for_room_elsewhere_and_does_not_go_back() {
+    let stub = Stub::start([Do::ok("{}"), Do::Close]).await;
+    let other = engine(EngineConfig::vllm("tiny").decode_tokens_per_second(40.0)).await;
+    let mut busy = of("b", &other);
+    busy.limits.max_in_flight = Some(1);
+    let world = Setup::new()
+        .queue(10, HANG)
+        .start([spec("a", &stub.url), busy])
+        .await;
+    let drain = async |id: &str, draining| {
+        let id = UpstreamId::new(id).unwrap();
+        assert_eq!(world.statuses.set_draining(id, draining).await, Ok(true));
+    };
+    drain("b", true).await;
+    assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
+    // The other's one place is taken, for longer than the shortest pause.
+    drain("a", true).await;
+    drain("b", false).await;
+    let mut long = Client::connect(world.addr).await;
+    long.post(CHAT, &stream(40)).await;
+    long.until("data:").await;
+    drain("a", false).await;
+    assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
+    assert_eq!(stub.seen().len(), 2, "it came here once");
+    assert_eq!(long.answer().await.status, 200);
     world.quiet().await;
 }
 

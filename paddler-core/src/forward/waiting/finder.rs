@@ -12,7 +12,9 @@ use tracing::{Level, debug, enabled, trace};
 use crate::Moment;
 use crate::queue::{Charge, Tried};
 use crate::request::Facts;
-use crate::schedule::{Ask, Class, Ending, Explanation, NodeId, Observer, Reason, Scratch, next_seed};
+use crate::schedule::{
+    Ask, Class, Ending, Explanation, NodeId, Observer, Outcome, Reason, Scratch, next_seed,
+};
 use crate::status::{Published, Snapshot};
 use crate::upstream::{Lease, Transport, Upstream, UpstreamTimeouts};
 
@@ -105,6 +107,18 @@ impl Finder {
                 }
                 Err(ending)
             }
+        }
+    }
+
+    /// Whether anybody could take the request, at once or when there is room, besides those who are left out for it now.
+    pub(super) fn others_could(&self, facts: &Facts<'_>, tried: &Tried, now: Moment) -> bool {
+        let snapshot = self.published.load();
+        let except = tried.left_out(now);
+        let ask = Ask::new(facts, now, self.next_seed()).except(&except);
+        match SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, &mut ())) {
+            Outcome::Picked(_) => true,
+            Outcome::Wait(ending) => ending.reason.is_contention(),
+            Outcome::Refuse(_) => false,
         }
     }
 
