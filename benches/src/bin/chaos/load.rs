@@ -20,6 +20,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// The longest that a client waits for all of its answer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// After how many pieces a slow client hurries: an answer in thousands of them would outlast its patience by its own doing.
+const PAUSES: u32 = 300;
+
 /// How an answer ended for its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -187,6 +190,7 @@ async fn read(response: Response<Incoming>, plan: &Plan, outcome: &mut Outcome) 
     let told = header("x-sim-digest").map(str::to_owned);
     let mut body = response.into_body();
     let mut all = Vec::new();
+    let mut pauses = PAUSES;
     outcome.ending = loop {
         match body.frame().await {
             None => break Ending::Whole,
@@ -194,7 +198,8 @@ async fn read(response: Response<Incoming>, plan: &Plan, outcome: &mut Outcome) 
             Some(Ok(frame)) => all.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
         }
         outcome.bytes = all.len();
-        if !plan.pause.is_zero() {
+        if !plan.pause.is_zero() && pauses > 0 {
+            pauses -= 1;
             sleep(plan.pause).await;
         }
     };
