@@ -544,7 +544,7 @@ fn an_unknown_model_is_never_only_when_all_have_told_and_nobody_has_it() {
     assert!(all_told.board.set_draining("a", true));
     assert_eq!(
         asks(&mut all_told, "m"),
-        Some((Class::Later, Reason::Unhealthy)),
+        Some((Class::Later, Reason::Draining)),
         "it may come back"
     );
 

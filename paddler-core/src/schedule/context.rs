@@ -109,7 +109,7 @@ impl<'a> PickCx<'a> {
             let all = columns.live.iter().enumerate().all(|(at, live)| {
                 let set = live & of(at);
                 any |= set != 0;
-                set & !self.snapshot.ledger.drained(at) == 0
+                set & !self.frozen.drained(at) == 0
             });
             (any, all)
         };

@@ -18,6 +18,8 @@ pub(crate) struct Frozen {
     pub(crate) prefill: Vec<u64>,
     /// Upstreams taken out at once: draining or ejected.
     pub(crate) shut: Vec<u64>,
+    /// Those of them that the operator has taken out.
+    pub(crate) drained: Vec<u64>,
     /// Upstreams where we ourselves have an open lease with the adapter asked for.
     pub(crate) own_active: Vec<u64>,
     /// Adapters with an open lease of ours that the upstream has not reported.
@@ -33,6 +35,7 @@ struct Written {
     requests: Vec<u32>,
     prefill: Vec<u64>,
     shut: Vec<u64>,
+    drained: Vec<u64>,
     own_active: Vec<u64>,
     own_adapters: Vec<u8>,
 }
@@ -47,6 +50,7 @@ impl From<Frozen> for Written {
             requests: frozen.requests,
             prefill: frozen.prefill,
             shut: frozen.shut,
+            drained: frozen.drained,
             own_active: frozen.own_active,
             own_adapters: frozen.own_adapters,
         }
@@ -69,6 +73,7 @@ impl TryFrom<Written> for Frozen {
             requests: written.requests,
             prefill: written.prefill,
             shut: written.shut,
+            drained: written.drained,
             own_active: written.own_active,
             own_adapters: written.own_adapters,
         })
@@ -82,6 +87,8 @@ impl Frozen {
         let read = |what| if reads.contains(what) { words } else { 0 };
         self.shut.clear();
         self.shut.extend((0..words).map(|word| ledger.shut(word)));
+        self.drained.clear();
+        self.drained.extend((0..words).map(|word| ledger.drained(word)));
         column(&mut self.reserve, read(Reads::LOAD), |chunk, to| {
             ledger.freeze_weight(chunk, to);
         });
@@ -121,6 +128,10 @@ impl Frozen {
 
     pub(crate) fn shut(&self, word: usize) -> u64 {
         self.shut.get(word).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn drained(&self, word: usize) -> u64 {
+        self.drained.get(word).copied().unwrap_or(0)
     }
 
     pub(crate) fn has_own_active(&self, place: usize) -> bool {
