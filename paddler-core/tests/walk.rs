@@ -563,11 +563,11 @@ fn an_unknown_model_is_never_only_when_all_have_told_and_nobody_has_it() {
         .with(spec("b").models(Models::Any));
     assert_eq!(asks(&mut any, "o"), None);
     assert!(any.board.set_draining("b", true));
-    assert_eq!(asks(&mut any, "o"), Some((Class::Later, Reason::Unhealthy)));
+    assert_eq!(asks(&mut any, "o"), Some((Class::Later, Reason::Draining)));
     // And who names no model is never told that there is no such model.
     assert!(any.board.set_draining("a", true));
     let nobody = any.ask(1).outcome;
-    assert_eq!(ending(&nobody), (true, Class::Later, &Reason::Unhealthy));
+    assert_eq!(ending(&nobody), (true, Class::Later, &Reason::Draining));
     assert_eq!(asks(&mut pool(), "m"), Some((Class::Later, Reason::NoUpstream)));
 }
 

@@ -24,6 +24,10 @@ use crate::upstream::UpstreamId;
 /// Why a body cannot be sent again.
 const NOT_KEPT: &str = "body_not_kept";
 
+/// How long a request that was lost waits for room elsewhere before it may go back: by then it is known whether the upstream
+/// loses others, too, and is left out for all.
+const LOST_PAUSE: Duration = Duration::from_secs(2);
+
 /// What all sendings of one router share.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
@@ -197,8 +201,7 @@ impl<'a> Sending<'a> {
         let now = self.means.clock.now();
         self.tried.add(upstream.clone(), now, None);
         if self.means.places.others_could(self.facts, &self.tried) {
-            let max_wait = self.means.options.queue.max_wait;
-            self.tried.add(upstream.clone(), now, Some(max_wait));
+            self.tried.add(upstream.clone(), now, Some(LOST_PAUSE));
         }
         ControlFlow::Continue(())
     }
