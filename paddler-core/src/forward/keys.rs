@@ -7,7 +7,6 @@ use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
 use super::rights::{Authorise, Client};
 use crate::config::keys::{self, KeyHash};
-#[cfg(feature = "yaml")]
 use crate::config::{ConfigFaults, Value};
 
 /// Keys that clients may present, and whose they are. Only their hashes are held, and comparing takes the same time for every
@@ -42,7 +41,6 @@ pub enum InvalidKeys {
     /// A list, where keys have no rights of their own.
     List,
     /// The list has faults.
-    #[cfg(feature = "yaml")]
     Faults(ConfigFaults),
 }
 
@@ -66,7 +64,6 @@ impl fmt::Display for InvalidKeys {
                 "line {line} begins with sha256: and is no hash: write 64 hex digits after it"
             ),
             Self::List => f.write_str("these keys have no rights of their own: write one key a line, and no list"),
-            #[cfg(feature = "yaml")]
             Self::Faults(faults) => faults.fmt(f),
         }
     }
@@ -122,11 +119,22 @@ impl Keys {
         #[cfg(feature = "yaml")]
         if is_list(text) {
             let value = Value::from_yaml(text, name).map_err(by_place)?;
-            let clients = keys::clients(&value, name).map_err(InvalidKeys::Faults)?;
-            return Ok(Self::of(clients));
+            return Self::from_value(&value, name);
         }
+        // Lines are told by their number alone.
+        #[cfg(not(feature = "yaml"))]
         let _ = name;
         lines(text).map(Self::of)
+    }
+
+    /// Reads a list of keys with their rights from a value, such as one made of JSON. `name` says where it comes from, for the
+    /// faults.
+    ///
+    /// # Errors
+    /// [`InvalidKeys::Faults`], every one at once; none shows a key.
+    pub fn from_value(value: &Value, name: &str) -> Result<Self, InvalidKeys> {
+        let clients = keys::clients(value, name).map_err(InvalidKeys::Faults)?;
+        Ok(Self::of(clients))
     }
 
     /// Reads keys that have no rights of their own: one a line, as for [`read`](Self::read), and no list.
