@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use paddler_core::observe::names::{self, Family};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::support::client::{Client, ask, eventually, get, series};
+use crate::support::client::{Client, ask, eventually, get, series, total};
 use crate::support::program::{Gateway, Lines};
 
 /// Slots of each server.
@@ -223,7 +223,9 @@ pub(crate) async fn heard_from(gateway: &Gateway, upstreams: &[&str]) {
 /// A figure on the gateway's own page.
 pub(crate) async fn figure(gateway: &Gateway, family: Family) -> Option<f64> {
     let page = ask(gateway.management, get("/metrics")).await;
-    series(page.text(), family.name)
+    // A figure that is not told at all is no zero.
+    let is_told = page.text().contains(&format!("# TYPE {} ", family.name));
+    is_told.then(|| total(page.text(), family.name))
 }
 
 async fn figure_of(gateway: &Gateway, family: Family, upstream: &str) -> Option<f64> {
