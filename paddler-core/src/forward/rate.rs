@@ -68,13 +68,20 @@ impl Rate {
 
     /// It was so much that was used, and not what was taken.
     pub(super) fn correct(&self, taken: u64, used: u64, now: Moment) {
+        if used < taken {
+            return self.give_back(taken - used);
+        }
         let mut state = self.lock();
-        let share = share(used.abs_diff(taken), state.per_minute).min(MOST);
-        state.used_until = if used >= taken {
-            state.used_until.max(now.as_nanos()).saturating_add(share)
-        } else {
-            state.used_until.saturating_sub(share)
-        };
+        let share = share(used - taken, state.per_minute).min(MOST);
+        state.used_until = state.used_until.max(now.as_nanos()).saturating_add(share);
+    }
+
+    /// So much of what was taken was not used. What had come back of it meanwhile is lost to nobody, so whoever takes and gives
+    /// back may gain as much as comes back while he held it, and no more.
+    pub(super) fn give_back(&self, amount: u64) {
+        let mut state = self.lock();
+        let share = share(amount, state.per_minute).min(MOST);
+        state.used_until = state.used_until.saturating_sub(share);
     }
 }
 

@@ -51,12 +51,14 @@ pub struct Client {
     /// The models he may use, by any of their names; an adapter may be used by whoever may use its base. Default `None`:
     /// all. With a list, each request that goes to an upstream has to name its model.
     pub models: Option<BTreeSet<Arc<str>>>,
-    /// How many requests he may send in a minute; a minute's worth at once. Default `None`: any number.
+    /// How many requests he may send in a minute; a minute's worth at once. One counts when it comes, whatever becomes of it:
+    /// it was asked. Only those refused for this limit or for `max_in_flight` do not. Default `None`: any number.
     pub requests_per_minute: Option<u32>,
     /// How many tokens he may use in a minute, those of prompts and of answers together; a minute's worth at once. When a
     /// request comes, its prompt is counted as it is estimated (see [`RequestFacts::from_scan`]); when its answer has ended,
     /// what that says it used. So answers may take him beyond, and he waits the longer. An answer that does not say, and is
-    /// no stream whose events could be counted, counts for nothing. Default `None`: any number.
+    /// no stream whose events could be counted, counts for nothing. A request that no engine has worked on (it was refused
+    /// here or there, or its client left while it waited) uses none. Default `None`: any number.
     pub tokens_per_minute: Option<u64>,
     /// How many requests may be under way, those that wait among them. Default `None`: any number.
     pub max_in_flight: Option<u32>,
@@ -153,6 +155,7 @@ impl Client {
         let in_use = InUse {
             used: self.used.clone(),
             charged: None,
+            worked_on: false,
         };
         if let Some(limit) = self.max_in_flight.filter(|limit| before >= *limit) {
             return Err(Exceeded {
@@ -220,12 +223,18 @@ pub(super) struct InUse {
     used: Arc<Used>,
     /// So many tokens.
     charged: Option<u64>,
+    worked_on: bool,
 }
 
 impl InUse {
     /// Whether what the answer uses counts.
     pub(super) fn counts_tokens(&self) -> bool {
         self.charged.is_some()
+    }
+
+    /// Whether an engine may have worked on it. If none has when this is dropped, it has used no tokens.
+    pub(super) fn worked_on(&mut self, worked_on: bool) {
+        self.worked_on = worked_on;
     }
 
     /// The answer has told what was used; of a prompt that it does not count, the estimate stays.
@@ -239,6 +248,9 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
+        if let Some(charged) = self.charged.filter(|_| !self.worked_on) {
+            self.used.tokens.give_back(charged);
+        }
         self.used.in_flight.fetch_sub(1, Relaxed);
     }
 }

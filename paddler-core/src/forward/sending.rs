@@ -10,7 +10,7 @@ use super::attempt::{Answered, Failed, How, Outgoing, attempt};
 use super::body::Body;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
-use super::rights::Client;
+use super::rights::{Client, InUse};
 use super::waiting::{NoPlace, Places};
 use crate::clock::Clock;
 use crate::health::FaultReceipt;
@@ -64,8 +64,10 @@ pub(super) struct Sending<'a> {
     tried: Tried,
     /// It was sent once more though it may have been seen.
     replayed: bool,
-    /// An engine may have worked on it.
+    /// An engine may have worked on it, in vain.
     was_work: bool,
+    /// What its client uses of his allowance.
+    in_use: Option<&'a mut InUse>,
     /// What that has been held against an upstream for.
     receipts: Vec<FaultReceipt>,
     /// What the client gets if nobody else takes it.
@@ -75,7 +77,12 @@ pub(super) struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    pub(super) fn new(means: Means<'a>, facts: &'a RequestFacts, outgoing: &'a Outgoing) -> Self {
+    pub(super) fn new(
+        means: Means<'a>,
+        facts: &'a RequestFacts,
+        outgoing: &'a Outgoing,
+        in_use: Option<&'a mut InUse>,
+    ) -> Self {
         Self {
             means,
             facts,
@@ -83,6 +90,7 @@ impl<'a> Sending<'a> {
             tried: Tried::default(),
             replayed: false,
             was_work: false,
+            in_use,
             receipts: Vec::new(),
             last: None,
             soonest: None,
@@ -116,10 +124,12 @@ impl<'a> Sending<'a> {
                 replay: self.replayed,
             };
             let charge = place.charge.take();
+            self.say_worked_on(true);
             match attempt(place, self.outgoing, how).await {
                 Ok(answered) => return Ok(Outcome::Live(answered, charge)),
                 Err(failed) => {
                     self.was_work |= !failed.was_no_work();
+                    self.say_worked_on(self.was_work);
                     if let Some(charge) = charge.filter(|_| failed.was_no_work()) {
                         places.settle(charge, Used::Nothing);
                     }
@@ -138,9 +148,11 @@ impl<'a> Sending<'a> {
         .map(Outcome::Kept)
     }
 
-    /// Whether an engine may have worked on it, in vain.
-    pub(super) fn was_work(&self) -> bool {
-        self.was_work
+    /// Tells the client's allowance, which counts no tokens where nobody has worked, also if he leaves now.
+    fn say_worked_on(&mut self, worked_on: bool) {
+        if let Some(in_use) = &mut self.in_use {
+            in_use.worked_on(worked_on);
+        }
     }
 
     /// Whether it may be sent once more, and where not.

@@ -204,12 +204,55 @@ async fn a_request_that_no_engine_has_taken_uses_no_tokens() {
     engine.set_fault(Some(loading)).unwrap();
     let setup = Setup::new().with(|setup| with_keys(&mut setup.options, keys));
     let world = setup.start([of("a", &engine)]).await;
+    // Nobody waits for it to be loaded.
+    let headers = format!("x-paddler-max-wait: 0\r\n{}", bearer("sk-a"));
     for _ in 0..3 {
-        assert_eq!(post_as(&world, "sk-a", &chat(1)).await.status, 503);
+        let refused = ask(world.addr, "POST", CHAT, &headers, chat(1).to_string()).await;
+        assert_eq!(refused.status, 503);
     }
     engine.set_fault(None).unwrap();
     assert_eq!(post_as(&world, "sk-a", &chat(1)).await.status, 200);
     assert_eq!(post_as(&world, "sk-a", &chat(1)).await.reason(), "key_tokens");
+    world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_leaves_the_queue_before_an_engine_has_it_uses_no_tokens() {
+    let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 1}, {name: b, key: sk-b}]";
+    let engine = engine(slow().slots(1)).await;
+    let setup = Setup::new()
+        .queue(1, HANG)
+        .with(|setup| with_keys(&mut setup.options, keys));
+    let world = setup.start([of("a", &engine)]).await;
+    let mut holds = Client::connect(world.addr).await;
+    holds
+        .send("POST", CHAT, &bearer("sk-b"), stream(1000).to_string())
+        .await;
+    eventually("it has the place", || world.open_weight() == 1).await;
+    for _ in 0..3 {
+        let mut leaves = Client::connect(world.addr).await;
+        leaves
+            .send("POST", CHAT, &bearer("sk-a"), chat(1).to_string())
+            .await;
+        eventually("it waits, with all tokens there are", || world.waiting() == 1).await;
+        drop(leaves);
+        eventually("it has left", || world.waiting() == 0).await;
+        eventually("and is gone", || {
+            world.metric("paddler_in_flight_requests") == 1.0
+        })
+        .await;
+    }
+    // Whom we refuse, neither.
+    let mut waits = Client::connect(world.addr).await;
+    waits
+        .send("POST", CHAT, &bearer("sk-b"), chat(1).to_string())
+        .await;
+    eventually("another one waits", || world.waiting() == 1).await;
+    for _ in 0..3 {
+        let refused = post_as(&world, "sk-a", &chat(1)).await;
+        assert_eq!((refused.status, refused.reason()), (429, "queue_full"));
+    }
+    drop((holds, waits));
     world.quiet().await;
 }
 

@@ -115,3 +115,21 @@ fn each_limit_has_its_reason() {
         "who is refused holds nothing"
     );
 }
+
+#[test]
+fn tokens_of_what_nobody_worked_on_are_given_back() {
+    let mut client = Client::new("a");
+    client.tokens_per_minute = Some(60);
+    let asks = |worked_on: &[bool]| {
+        let mut request = client.begin(at(0)).unwrap();
+        let charged = client.charge(&mut request, 60, at(0));
+        worked_on
+            .iter()
+            .for_each(|worked_on| request.worked_on(*worked_on));
+        charged.is_ok()
+    };
+    // It never got so far; it was sent and refused.
+    assert!(asks(&[]) && asks(&[true, false]));
+    assert!(asks(&[true]), "all is there again");
+    assert!(!asks(&[]), "but this one was sent");
+}

@@ -127,16 +127,8 @@ impl Router {
         passage.permit(&mut head, &facts)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
-        let mut sending = Sending::new(passage.means(), &facts, &outgoing);
-        let outcome = sending.run().await;
-        if !matches!(outcome, Ok(Outcome::Live(..)))
-            && !sending.was_work()
-            && let Some(in_use) = &mut in_use
-        {
-            // No engine has seen it, or none has taken it.
-            in_use.used(Some(0), 0, inner.clock.now());
-        }
-        match outcome? {
+        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use.as_mut());
+        match sending.run().await? {
             // What its tokens come to is not seen.
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
