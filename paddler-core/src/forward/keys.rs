@@ -86,7 +86,7 @@ impl Keys {
     ///     key: sk-1                     # or sha256: and 64 hex digits, which `paddler hash-key` prints
     ///     models: [llama-3]             # default: all; an alias counts as its model, an adapter as its base
     ///     requests_per_minute: 600      # default: any number, of these three
-    ///     tokens_per_minute: 100000     # of prompts and answers together
+    ///     tokens_per_minute: 100000     # of prompts and answers together, where an engine worked on them
     ///     max_in_flight: 8              # those that wait among them
     ///     priority: 0                   # high, standard, sheddable or a number; below 0: may be shed
     ///     tenant: team-a                # who pays; default: the name
@@ -116,15 +116,10 @@ impl Keys {
     pub fn read_named(text: &str, name: &str) -> Result<Self, InvalidKeys> {
         // Some editors put a mark before the first line.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        #[cfg(feature = "yaml")]
-        if is_list(text) {
-            let value = Value::from_yaml(text, name).map_err(by_place)?;
-            return Self::from_value(&value, name);
+        match list(text, name) {
+            Some(value) => Self::from_value(&value?, name),
+            None => lines(text).map(Self::of),
         }
-        // Lines are told by their number alone.
-        #[cfg(not(feature = "yaml"))]
-        let _ = name;
-        lines(text).map(Self::of)
     }
 
     /// Reads a list of keys with their rights from a value, such as one made of JSON. `name` says where it comes from, for the
@@ -235,6 +230,18 @@ fn is_list(text: &str) -> bool {
                 .iter()
                 .any(|begins| first.starts_with(begins))
     })
+}
+
+/// The list that a text is, if it is one. `name`: for its faults.
+#[cfg(feature = "yaml")]
+fn list(text: &str, name: &str) -> Option<Result<Value, InvalidKeys>> {
+    is_list(text).then(|| Value::from_yaml(text, name).map_err(by_place))
+}
+
+/// No list can be read.
+#[cfg(not(feature = "yaml"))]
+fn list(_: &str, _: &str) -> Option<Result<Value, InvalidKeys>> {
+    None
 }
 
 /// Faults of the text itself, without their paths: these may go through a key that stands in a wrong place.

@@ -86,10 +86,8 @@ async fn a_client_that_waits_as_long_as_it_is_told_is_served_in_an_overload() {
     for client in clients {
         asked += client.await.unwrap();
     }
-    let share = served.load(SeqCst) as f64 / 300.0;
-    println!(
-        "{:.1} % of 300 were served, having asked {asked} times",
-        share * 100.0
-    );
-    assert!(share >= 0.9, "{share}");
+    let served = served.load(SeqCst);
+    println!("{served} of 300 were served, having asked {asked} times");
+    // Nothing here is left to chance, so it is all of them each time.
+    assert_eq!(served, 300);
 }

@@ -141,3 +141,22 @@ fn faults_are_told_with_their_place_and_never_show_a_key() {
         assert!(!fault.contains("secret") && !fault.contains("5342345"), "{fault}");
     }
 }
+
+#[test]
+fn a_list_can_be_read_from_json_and_its_faults_show_no_key() {
+    let read = |json| Keys::from_value(&Value::from_json(&json).unwrap(), "f");
+    let sound = serde_json::json!({"keys": [{"name": "a", "key": "sk-a", "max_in_flight": 2}, {"name": "b", "key": "sk-b"}]});
+    let keys = read(sound).unwrap();
+    assert_eq!(keys.client(b"sk-a").unwrap().max_in_flight, Some(2));
+    assert_eq!(name(&keys, "sk-b").as_deref(), Some("b"));
+    assert_eq!(name(&keys, "sk-c"), None);
+
+    let faulty = serde_json::json!({"keys": [{"name": "a", "key": "sk secret"}, {"name": "b", "key": "sk-b", "weight": 0}]});
+    let InvalidKeys::Faults(faults) = read(faulty).unwrap_err() else {
+        panic!("it is a list");
+    };
+    let paths: Vec<_> = faults.faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["keys[0].key", "keys[1].weight"], "all at once");
+    assert!(!faults.to_string().contains("secret"), "{faults}");
+    assert!(read(serde_json::json!(["sk-secret"])).is_err() && read(serde_json::json!({})).is_err());
+}
