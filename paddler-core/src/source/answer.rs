@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::error::Category;
 
-/// What stands in a report when the upstream wants a key that it was not given.
-const WANTS_A_KEY: &str = "unauthorised: the upstream wants a key; name its file in `api_key_file`, or \
-                           `--upstream-api-key-file`";
+/// What stands in a report, behind the status, when the upstream wants a key that it was not given.
+const WANTS_A_KEY: &str = "the upstream wants a key, and another one than it is sent, if it is sent any: name the file of \
+                           its key in `api_key_file`, or `--upstream-api-key-file` (PADDLER_UPSTREAM_API_KEY_FILE)";
 
 /// The longest text taken over from an answer, in characters.
 const MAX_TEXT: usize = 120;
@@ -15,12 +15,18 @@ const MAX_TEXT: usize = 120;
 const MAX_REFUSAL: usize = 64 << 10;
 
 /// Says in a few words why an answer other than 200 gives no signal.
-pub(super) fn refusal(status: u16, body: &[u8]) -> String {
+pub(crate) fn refusal(status: u16, body: &[u8]) -> String {
     match (status, message(body)) {
-        (401 | 403, _) => WANTS_A_KEY.to_owned(),
+        (401 | 403, _) => format!("{status}: {WANTS_A_KEY}"),
         (_, Some(message)) => format!("{status}: {message}"),
         (_, None) => status.to_string(),
     }
+}
+
+/// Whether a refusal, in the words of [`refusal`], is that of a key.
+#[cfg(feature = "proxy")]
+pub(crate) fn is_about_a_key(refusal: &str) -> bool {
+    refusal.ends_with(WANTS_A_KEY)
 }
 
 /// Whether this is llama.cpp saying that its model is not loaded yet, which it says on every path.

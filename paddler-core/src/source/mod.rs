@@ -45,5 +45,7 @@ pub mod probe;
 pub mod prometheus;
 pub mod vllm;
 
+#[cfg(feature = "proxy")]
+pub(crate) use answer::{is_about_a_key, refusal};
 pub use plan::{Endpoint, Plan};
 pub use probe::{Answer, ProbeAnswers, identify};

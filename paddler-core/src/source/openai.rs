@@ -33,7 +33,7 @@ pub fn read_health(status: u16, _body: &[u8], report: &mut Report) {
 /// let mut report = Report::new();
 /// read_models(401, b"", &mut report);
 /// assert_eq!(report.models, None);
-/// assert!(report.degraded[0].found.starts_with("unauthorised: the upstream wants a key"));
+/// assert!(report.degraded[0].found.starts_with("401: the upstream wants a key"));
 /// ```
 pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
     let models = match status {

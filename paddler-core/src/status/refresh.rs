@@ -267,9 +267,9 @@ impl Keeper {
             },
             event => event,
         };
-        let ready = self.said.becomes_ready(&event);
+        let news = self.said.news(&event);
         let applied = self.board.apply(event, self.clock.now());
-        self.said.say(&applied, ready);
+        self.said.say(&applied, news);
         if let Applied::Left(id) | Applied::Full(id) = &applied {
             self.polls.leave(id);
         }

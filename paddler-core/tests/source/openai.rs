@@ -44,9 +44,10 @@ fn models() {
 #[test]
 fn models_that_cannot_be_read_are_unknown() {
     let unauthorised = Recorded::read("vllm/err_401_models");
+    let forbidden = WANTS_A_KEY.replace("401", "403");
     let cases: [(u16, &[u8], &str); 5] = [
         (unauthorised.status, &unauthorised.body, WANTS_A_KEY),
-        (403, b"", WANTS_A_KEY),
+        (403, b"", &forbidden),
         (429, br#"{"error":{"message":"slow down"}}"#, "429: slow down"),
         (200, b"<!DOCTYPE html>", "not JSON"),
         (200, br#"{"object":"list"}"#, "unknown shape: no list `data`"),

@@ -5,8 +5,9 @@ use std::path::Path;
 use paddler_core::source::Answer;
 
 /// What is said of an upstream that refuses our key, or the lack of one.
-pub(crate) const WANTS_A_KEY: &str = "unauthorised: the upstream wants a key; name its file in `api_key_file`, or \
-                                      `--upstream-api-key-file`";
+pub(crate) const WANTS_A_KEY: &str = "401: the upstream wants a key, and another one than it is sent, if it is sent any: \
+                                      name the file of its key in `api_key_file`, or `--upstream-api-key-file` \
+                                      (PADDLER_UPSTREAM_API_KEY_FILE)";
 
 /// A recorded answer.
 pub(crate) struct Recorded {

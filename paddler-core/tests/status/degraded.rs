@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use paddler_core::observe::{Metrics, Page};
 use paddler_core::request::Facts;
 use paddler_core::schedule::filters::{least_kv_cache, least_queue};
 use paddler_core::schedule::{Ask, Node, Scratch, Signals, Tree};
 use paddler_core::source::prometheus::samples;
-use paddler_core::status::{FixedList, Report, Snapshot};
+use paddler_core::status::{FixedList, PollOptions, Report, Snapshot};
 use paddler_core::upstream::http::HttpConnect;
 use paddler_engine::{Engine, EngineConfig, Fault};
+use tokio::time::sleep;
 
 use crate::engines::occupy;
+use crate::fake::{Fake, Net, Reply, llama};
 use crate::log::Log;
 use crate::rig::{Rig, quick, spec};
 
@@ -182,4 +185,76 @@ async fn a_renamed_metric_is_said_and_is_no_zero() {
     for case in CASES {
         check(case).await;
     }
+}
+
+/// A llama.cpp that wants a key everywhere but for its health, and refuses with this status.
+fn wants_a_key(status: u16) -> impl Fn(&str, usize) -> Reply {
+    move |path, _| match path {
+        "/health" => llama(path, 0, 1, "m"),
+        _ => Reply::Says(status, String::new()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_is_said_once_with_its_mend_until_that_changes() {
+    let log = Log::begin();
+    let engine = Fake::new(wants_a_key(401));
+    let mut spec = spec("a", "http://a");
+    spec.engine = paddler_core::upstream::Engine::Llamacpp;
+    let rig = Rig::net(
+        [spec],
+        Net::of([("http://a", engine.clone())]),
+        PollOptions::default(),
+    );
+    let mend = "the upstream wants a key";
+    let said = |status: &str| {
+        log.count(&[
+            "WARN",
+            "upstream=a",
+            status,
+            mend,
+            "PADDLER_UPSTREAM_API_KEY_FILE",
+        ])
+    };
+    // Two askings of everything.
+    sleep(Duration::from_secs(25)).await;
+    assert_eq!(
+        (said("401"), log.count(&["WARN"])),
+        (1, 1),
+        "one line for all paths"
+    );
+    assert_eq!(log.count(&["paths=", "/slots", "/v1/models"]), 1);
+    engine.becomes(wants_a_key(403));
+    sleep(Duration::from_secs(25)).await;
+    assert_eq!((said("403"), said("401")), (1, 1), "another refusal is news");
+    engine.becomes(|path, _| llama(path, 0, 1, "m"));
+    sleep(Duration::from_secs(25)).await;
+    assert_eq!(log.count(&["INFO", "upstream=a", "refuses our polls no more"]), 1);
+    engine.becomes(wants_a_key(401));
+    sleep(Duration::from_secs(25)).await;
+    assert_eq!(said("401"), 2, "and so is one that has come back");
+    drop(rig);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_cannot_be_found_out_without_a_key_is_said_with_the_mend() {
+    let log = Log::begin();
+    let engine = Fake::new(|_, _| Reply::Says(403, String::new()));
+    let rig = Rig::net(
+        [spec("a", "http://a")],
+        Net::of([("http://a", engine)]),
+        PollOptions::default(),
+    );
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        log.count(&[
+            "WARN",
+            "upstream=a",
+            "403: the upstream wants a key",
+            "api_key_file"
+        ]),
+        1
+    );
+    assert_eq!(log.count(&["WARN"]), 1);
+    drop(rig);
 }

@@ -63,6 +63,11 @@ impl Fake {
         Self::new(move |path, _| llama(path, busy, slots, "m"))
     }
 
+    /// From now on it answers like this.
+    pub(crate) fn becomes(&self, answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) {
+        *self.answer.lock().unwrap() = Box::new(answer);
+    }
+
     /// When each poll began, by its first question.
     pub(crate) fn polls(&self) -> Vec<Instant> {
         self.asked_at("/health")

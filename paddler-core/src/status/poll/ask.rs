@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Limited};
 
 use crate::forward::{Body, BoxError};
 use crate::source::vllm::VllmNames;
-use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, vllm};
+use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, refusal, vllm};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report};
 use crate::upstream::{CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec};
 
@@ -181,11 +181,13 @@ impl Asker {
             models: answer(Endpoint::Models),
         };
         // It answers HTTP and has no list of models: only what we send there ourselves is to be known.
-        let status = answers.models.map_or(0, |models| models.status);
+        let (status, words) = answers.models.map_or((0, String::new()), |models| {
+            (models.status, refusal(models.status, models.body))
+        });
         let plain = matches!(status, 404 | 405 | 501).then_some(Engine::Openai);
         let Some(engine) = identify(&answers).or(plain) else {
             let path = Endpoint::Models.path();
-            let said = format!("{path} answered {status}, and nothing says which engine it is");
+            let said = format!("{path} answered {words}; nothing says which engine it is");
             return Err(Failure::new(FailureKind::Unreadable, said));
         };
         tracing::info!(upstream = %self.spec.id, ?engine, "found out which engine the upstream is");
