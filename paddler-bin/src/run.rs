@@ -141,14 +141,17 @@ impl Gateway {
             self.management_keys,
             ask,
         ));
-        tracing::info!(address = %listener.local_addr()?, "listening for requests");
+        let address = listener.local_addr()?;
+        tracing::info!(url = url(address, self.tls.is_some()), %address, "listening for requests");
         if let Some(listener) = self.management {
-            tracing::info!(address = %listener.local_addr()?, "listening for health, metrics and the management API");
+            let address = listener.local_addr()?;
             let mut options = config.serve_options();
             options.tls = self
                 .tls
                 .clone()
                 .filter(|_| config.tls.as_ref().is_some_and(|tls| tls.management));
+            let url = url(address, options.tls.is_some());
+            tracing::info!(url, %address, "listening for health, metrics and the management API");
             tokio::spawn(manage(listener, control.clone(), options));
         }
         // Who is asked and listens no more says so.
@@ -183,6 +186,12 @@ async fn told_to_stop(stops: &Stops, router: &Router, settle: Duration) {
         () = sleep(settle) => {}
         () = stops.reach(2) => {}
     }
+}
+
+/// What clients write to reach a listener, but for the name in its certificate.
+fn url(address: SocketAddr, over_tls: bool) -> String {
+    let scheme = if over_tls { "https" } else { "http" };
+    format!("{scheme}://{address}")
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {

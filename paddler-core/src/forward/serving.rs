@@ -151,6 +151,10 @@ where
         Ok((io, true)) => speak(io, line, serving).await,
         Ok((io, _)) => http1(io, line, serving).await,
         Err(error) => {
+            if super::tls::is_plain(&error) {
+                // It was answered, and may still be sending.
+                line.answered(true);
+            }
             tracing::debug!(%error, peer = %serving.peer.0, "no TLS with a client");
             Ok(())
         }

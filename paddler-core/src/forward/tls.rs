@@ -3,6 +3,8 @@
 //! The files are read at the start, and again when somebody says so; connections that are open keep what they began with.
 //! What cannot be read leaves the certificate before in force.
 
+mod plain;
+
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -25,6 +27,8 @@ use tokio_rustls::server::TlsStream;
 use super::server::places;
 use crate::config::{ClientCertificates, ListenerTls};
 use crate::pem;
+use plain::NoPlain;
+pub(super) use plain::is_plain;
 
 /// How long a handshake holds its place: longer than most round trips. What costs is done when the client's first word is
 /// read.
@@ -86,8 +90,8 @@ impl Tls {
         self.0.config.store(other.0.config.load_full());
     }
 
-    /// Agrees with a client on how to speak. True: on HTTP/2.
-    pub(super) async fn accept<I>(&self, io: I) -> io::Result<(TlsStream<I>, bool)>
+    /// Agrees with a client on how to speak. True: on HTTP/2. One that speaks plain HTTP is told so.
+    pub(super) async fn accept<I>(&self, io: I) -> io::Result<(TlsStream<NoPlain<I>>, bool)>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -99,7 +103,16 @@ impl Tls {
         let limit = settings.handshake_timeout;
         let handshake = async {
             // Who has not said a word takes no place of those who have.
-            let said = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+            let mut first = pin!(LazyConfigAcceptor::new(Acceptor::default(), NoPlain::new(io)));
+            let said = match first.as_mut().await {
+                Ok(said) => said,
+                Err(error) => {
+                    if let Some(io) = first.take_io().filter(|_| is_plain(&error)) {
+                        plain::answer(io).await?;
+                    }
+                    return Err(error);
+                }
+            };
             let place = handshakes.acquire().await.map_err(io::Error::other)?;
             let mut stream = pin!(said.into_stream(config.load_full()));
             // Who then falls silent keeps it from the others only for a while.

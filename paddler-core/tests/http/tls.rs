@@ -304,11 +304,36 @@ async fn handshakes_end_in_time_and_hold_up_nobody() {
         assert!(bytes.is_empty());
     }
     let mut plain = super::client::Client::connect(world.addr).await;
-    plain.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    plain.write("SSH-2.0-client\r\n").await;
     let (_, bytes) = tokio::time::timeout(HANG, plain.rest()).await.unwrap();
     assert!(!bytes.starts_with(b"HTTP"));
     world.stop();
     assert_eq!(world.served().await, Served::Whole);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_http_is_told_to_use_https_and_its_connection_ends() {
+    let (ca, folder) = (Ca::new(), Folder::new());
+    let (world, _engine, _) = world(folder.settings(&ca.sign("localhost"))).await;
+    let body = "x".repeat(100_000);
+    for request in [
+        "GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{body}"),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+    ] {
+        let mut plain = super::client::Client::connect(world.addr).await;
+        plain.write(&request).await;
+        let (_, bytes) = tokio::time::timeout(HANG, plain.rest()).await.unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text:?}");
+        assert!(text.contains("connection: close\r\n"), "{text:?}");
+        assert!(
+            text.ends_with("\r\n\r\nthis port speaks TLS: use https://\r\n"),
+            "{text:?}"
+        );
+    }
+    assert!(ask(world.addr, &trusting(&ca, None, &[])).await.is_ok());
+    world.quiet().await;
 }
 
 /// A first message that the other end can answer, as a client has it.

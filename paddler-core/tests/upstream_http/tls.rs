@@ -340,6 +340,24 @@ async fn an_upstream_in_clear_is_told_from_one_over_tls() {
     assert!(why.contains("TLS") && why.contains("http"), "{why}");
 }
 
+#[tokio::test]
+async fn an_upstream_over_tls_is_told_from_one_in_clear() {
+    let pair = Ca::new().sign("localhost", |_| {});
+    let acceptor = TlsAcceptor::from(server_config(&pair, None, &[]));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // It says by an alert that this is no TLS.
+            drop(acceptor.accept(stream).await);
+        }
+    });
+    let upstream = HttpUpstream::new(&url, &Default::default(), HttpOptions::default()).unwrap();
+    let error = upstream.call(Request::new(Body::empty())).await.unwrap_err();
+    let why = format!("{error}: {:?}", error.source().map(ToString::to_string));
+    assert!(why.contains("write https:// in its url"), "{why}");
+}
+
 #[cfg(feature = "http2")]
 #[tokio::test]
 async fn http2_is_agreed_upon_where_the_upstream_offers_it_and_it_is_wanted() {

@@ -250,6 +250,13 @@ impl HttpUpstream {
         {
             return Err(self.kept_out(&text));
         }
+        if error.is_parse() && before == 0 && !self.address.tls() {
+            let text = format!(
+                "{}: its answer is none of HTTP ({error}): if it speaks TLS there, write https:// in its url",
+                self.address
+            );
+            return Err(Failed::Sent(CallError::new(Sent::Yes, text)));
+        }
         // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
         let unanswered = pooled.bytes_read() == before || error.is_parse();
         Err(self.broken(reused && unanswered, error))
