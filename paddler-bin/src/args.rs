@@ -26,7 +26,7 @@ impl Args {
             .and_then(|matches| Self::from_arg_matches(&matches));
         read.unwrap_or_else(|error| {
             if let Some(variable) = blamed_variable(&error) {
-                eprintln!("{variable} in the environment is read as its flag is:");
+                crate::complain(&format!("{variable} in the environment is read as its flag is:"));
             }
             error.exit()
         })

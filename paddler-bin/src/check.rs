@@ -2,21 +2,11 @@
 
 use std::io::{self, Write};
 
-use paddler_core::config::{ConfigFaults, Mode};
+use paddler_core::config::{Config, Mode};
 
-use crate::Failure;
 use crate::args::{Check, For};
-use crate::settings;
-
-/// Says that there may be more, where the config itself could not be read.
-fn and_files(faults: Failure) -> Failure {
-    if faults.is::<ConfigFaults>() {
-        format!("{faults}\nthe files that it names (keys, certificates) are checked once it has no fault")
-            .into()
-    } else {
-        faults
-    }
-}
+use crate::written::{Told, Written};
+use crate::{Failure, secrets, settings};
 
 /// Prints what the file comes to, or every fault in it.
 pub(crate) fn check(check: &Check) -> Result<(), Failure> {
@@ -24,19 +14,14 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         For::Gateway => Mode::Gateway,
         For::Balancer => Mode::Balancer,
     };
-    if settings::keys_of(&check.file)? {
-        writeln!(
-            io::stdout(),
-            "{}: sound; a file of clients' keys",
-            check.file.display()
-        )?;
+    // Once: it may be a pipe.
+    let text = settings::text(&check.file, "the config")?;
+    let file = check.file.display();
+    if settings::keys_of(&check.file, &text)? {
+        writeln!(io::stdout(), "{file}: sound; a file of clients' keys")?;
         return Ok(());
     }
-    let config = settings::read(&check.file, mode).map_err(and_files)?;
-    settings::not_itself(&config)?;
-    // What the file names has to be there, too.
-    settings::secrets(&config)?;
-    let file = check.file.display();
+    let config = sound(check, &text, mode)?;
     let upstreams = match config.upstreams.len() {
         0 => "no upstream, so --upstream is needed".to_owned(),
         1 => "1 upstream".to_owned(),
@@ -44,4 +29,36 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
     };
     write!(io::stdout(), "{file}: sound; {upstreams}\n{}", config.tree)?;
     Ok(())
+}
+
+/// The config, if nothing is wrong with it and with the files that it names.
+fn sound(check: &Check, text: &str, mode: Mode) -> Result<Config, Failure> {
+    let (config, faults) = settings::read(&check.file, text, mode);
+    let name = check.file.display();
+    let mut told: Vec<Told> = Vec::new();
+    let mut more = 0;
+    if let Some(faults) = faults {
+        more = faults.more;
+        let line = |at| format!("{name}:{at}");
+        told.extend(faults.faults.into_iter().map(|fault| match fault.place {
+            Some(place) => (fault.place, line(format!("{place}: {fault}"))),
+            None => (None, line(format!(" {fault}"))),
+        }));
+    } else if let Err(itself) = settings::not_itself(&config) {
+        told.push((None, itself.to_string()));
+    }
+    let missing = Written::new(&check.file, text).missing(|_| true);
+    let (missing, of_missing): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
+    told.extend(of_missing);
+    if let Err(faults) = secrets::read(&config, &missing) {
+        told.extend(faults.into_iter().map(|line| (None, line)));
+    }
+    if told.is_empty() {
+        return Ok(config);
+    }
+    let mut lines = settings::lines(told);
+    if more > 0 {
+        lines.push_str(&format!("\nand {more} more"));
+    }
+    Err(lines.into())
 }

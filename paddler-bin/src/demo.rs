@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use crate::Failure;
 use crate::run::Gateway;
-use crate::settings::{self, Loaded};
+use crate::secrets;
+use crate::settings::Loaded;
 use crate::stop::Stops;
 
 /// How long the engines may take until they are ready. They are in this process, so they take a moment.
@@ -34,7 +35,7 @@ pub(crate) async fn demo() -> Result<(), Failure> {
         config.upstreams.push(UpstreamConfig::new(spec));
     }
     let stops = Stops::listen()?;
-    let secrets = settings::secrets(&config)?;
+    let secrets = secrets::read(&config, &[]).map_err(|faults| faults.join("\n"))?;
     let gateway = Gateway::start(Loaded { config, secrets }).await?;
     if timeout(READY, gateway.all_ready()).await.is_err() {
         tracing::warn!("not every engine is ready yet");

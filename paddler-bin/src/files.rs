@@ -6,7 +6,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
+
+/// The largest file that is read, in bytes: 16 MiB, four times the longest config and a hundred thousand keys.
+const LARGEST: u64 = 16 << 20;
 
 /// What stands in each of some files; nothing in one that is not there.
 pub(crate) type Contents = BTreeMap<PathBuf, Option<u64>>;
@@ -28,8 +32,24 @@ fn content(file: &Path) -> Option<u64> {
         return Some(0);
     }
     let mut hasher = DefaultHasher::new();
-    hasher.write(&fs::read(file).ok()?);
+    match read(file) {
+        Ok(bytes) => hasher.write(&bytes),
+        // Whatever it holds, it is not read.
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => hasher.write_u64(LARGEST),
+        Err(_) => return None,
+    }
     Some(hasher.finish())
+}
+
+/// What a file holds, unless that is more than any config or list of keys: a mistaken path must not take all memory.
+pub(crate) fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(file)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        let message = "it is larger than 16 MiB, which no such file is";
+        return Err(io::Error::new(ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
 }
 
 /// Tells when files have come to rest after a change.

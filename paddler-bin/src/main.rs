@@ -11,10 +11,13 @@ mod management;
 mod open_files;
 mod reload;
 mod run;
+mod secrets;
 mod settings;
 mod stop;
+mod written;
 
 use std::future::Future;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use paddler_core::config::Mode;
@@ -36,10 +39,15 @@ fn main() -> ExitCode {
     match carry_out(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says it on standard error. If nobody reads that, the exit status tells.
+fn complain(what: &dyn std::fmt::Display) {
+    writeln!(std::io::stderr(), "{what}").ok();
 }
 
 /// Logs on standard error, by RUST_LOG, or else from this level on.

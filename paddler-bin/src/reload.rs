@@ -24,6 +24,7 @@ use crate::Failure;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::files::{self, Contents, Watched};
+use crate::secrets;
 use crate::settings::{self, Faulty, Loaded};
 use crate::stop::Hangups;
 
@@ -110,7 +111,7 @@ impl InForce {
             tls,
             poll: config.poll,
             fixed: config.fixed(),
-            files: settings::files(config),
+            files: secrets::files(config),
         }
     }
 }

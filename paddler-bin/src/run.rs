@@ -19,7 +19,8 @@ use tokio::time::sleep;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::reload::{Origin, Reloads};
-use crate::settings::{Loaded, Secrets};
+use crate::secrets::Secrets;
+use crate::settings::Loaded;
 use crate::stop::{Hangups, Stops};
 use crate::{Failure, management, open_files, settings};
 

@@ -1,24 +1,30 @@
 //! What do file, environment and flags add up to?
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddler_core::config::{Config, ConfigFaults, ListenerTls, Mode, Registry, UpstreamConfig, Value};
-use paddler_core::forward::{InvalidKeys, Keys, RouterOptions, Tls};
-use paddler_core::upstream::UpstreamSpec;
-use paddler_core::upstream::http::{UpstreamKey, check_tls};
+use paddler_core::forward::{Keys, RouterOptions};
 use serde_json::{Map, Value as Json};
 
-use crate::Failure;
 use crate::args::{Serve, variable};
+use crate::secrets::Secrets;
+use crate::written::{Told, Written};
+use crate::{Failure, files, secrets};
 
-/// The config in force: the file's, with flags and environment over it.
-pub(crate) fn config(mode: Mode, serve: &Serve) -> Result<Config, Failure> {
-    let config = match &serve.config {
-        Some(file) => read(file, mode)?,
-        None => Config::default_for(mode),
+/// The config in force: the file's, with flags and environment over it; and the file as it is written.
+fn config(mode: Mode, serve: &Serve) -> Result<(Config, Option<Written>), Failure> {
+    let (config, written) = match &serve.config {
+        Some(file) => {
+            let text = text(file, "the config")?;
+            let (config, faults) = read(file, &text, mode);
+            if let Some(faults) = faults {
+                return Err(faults.into());
+            }
+            (config, Some(Written::new(file, &text)))
+        }
+        None => (Config::default_for(mode), None),
     };
     about_no_upstream(serve)?;
     if let (Some(file), false, of_file @ 1..) = (
@@ -30,14 +36,29 @@ pub(crate) fn config(mode: Mode, serve: &Serve) -> Result<Config, Failure> {
         let plural = if of_file == 1 { "" } else { "s" };
         tracing::warn!("--upstream (PADDLER_UPSTREAM) replaces the {of_file} upstream{plural} of {file}");
     }
-    let flags = Value::from_json(&flags(serve))?;
+    let flags = flags(serve);
+    if let Some(covered) = written.as_ref().and_then(|written| covered(written, &flags)) {
+        tracing::info!("flags come before the file, which says in vain: {covered}");
+    }
+    let flags = Value::from_json(&flags)?;
     let config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
     if config.upstreams.is_empty() {
         let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE";
         return Err(hint.into());
     }
     not_itself(&config)?;
-    Ok(config)
+    Ok((config, written))
+}
+
+/// The settings of a file that flags cover, each with its flag. Upstreams are told by how many they are.
+fn covered(written: &Written, flags: &Json) -> Option<String> {
+    let by_flag = |path: &str| flags.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
+    let covered: Vec<_> = FLAGS
+        .iter()
+        .filter(|(path, _)| *path != "upstreams" && by_flag(path) && written.says(path))
+        .map(|(path, flag)| format!("{path} ({flag}, {})", variable(flag)))
+        .collect();
+    (!covered.is_empty()).then(|| covered.join(", "))
 }
 
 /// A router that is its own upstream would send each request round until nothing is left.
@@ -191,11 +212,10 @@ fn upstream(text: &str, serve: &Serve) -> Json {
     said.into()
 }
 
-/// Reads a config file. Files that it names are looked for beside it.
-pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
+/// Reads a config file as far as it goes, and what is wrong with it. Files that it names are looked for beside it.
+pub(crate) fn read(file: &Path, text: &str, mode: Mode) -> (Config, Option<ConfigFaults>) {
     let name = file.display().to_string();
-    let text = text(file, "the config")?;
-    let mut config = Config::read(&text, &name, mode, &Registry::new())?;
+    let (mut config, faults) = Config::read_partly(text, &name, mode, &Registry::new());
     let folder = file.parent().unwrap_or(Path::new(""));
     let of_upstreams = config.upstreams.iter_mut().map(|one| &mut one.api_key_file);
     let of_listeners = [&mut config.api_key_file, &mut config.management_key_file];
@@ -210,99 +230,31 @@ pub(crate) fn read(file: &Path, mode: Mode) -> Result<Config, Failure> {
     for named in protocols.flat_map(|protocol| protocol.tls.files_mut()) {
         *named = folder.join(&*named);
     }
-    Ok(config)
+    (config, faults)
 }
 
-/// Whether it is a file of clients' keys and no config; then it has been checked.
-pub(crate) fn keys_of(file: &Path) -> Result<bool, Failure> {
-    let text = text(file, "the config")?;
+/// Whether it is the text of a file of clients' keys and of no config; then it has been checked.
+pub(crate) fn keys_of(file: &Path, text: &str) -> Result<bool, Failure> {
     let mut lines = text.lines().map(str::trim_end);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && *line != "---");
     let is_keys = first.is_some_and(|line| line.starts_with("keys:"));
     if is_keys {
-        Keys::read_named(&text, &file.display().to_string())?;
+        Keys::read_named(text, &file.display().to_string())?;
     }
     Ok(is_keys)
 }
 
-fn text(file: &Path, what: &str) -> Result<String, String> {
-    fs::read_to_string(file).map_err(|error| format!("{} ({what}) cannot be read: {error}", file.display()))
-}
-
-/// The text of a file of keys; where there is none, with how that is mended.
-fn keys_text(file: &Path, what: &str, mend: &str) -> Result<String, String> {
-    let with_mend = |error| {
-        if file.exists() {
-            error
-        } else {
-            format!("{error}; {mend}")
-        }
-    };
-    text(file, what).map_err(with_mend)
-}
-
-/// What a config comes to with the files that it names.
-#[derive(Debug)]
-pub(crate) struct Secrets {
-    /// The specs, each with its key.
-    pub(crate) specs: Vec<UpstreamSpec>,
-    /// The keys that clients may present, if the config wants any.
-    pub(crate) keys: Option<Keys>,
-    /// The keys that the management API wants, if it wants any.
-    pub(crate) management: Option<Keys>,
-    /// What connections from clients are encrypted by.
-    pub(crate) tls: Option<Tls>,
-}
-
-/// Reads the files with keys that a config names. All that is wrong with them is said at once.
-pub(crate) fn secrets(config: &Config) -> Result<Secrets, Failure> {
-    let mut faults = Vec::new();
-    let mut specs = Vec::new();
-    for upstream in &config.upstreams {
-        match spec(upstream) {
-            Ok(spec) => specs.push(spec),
-            Err(fault) => faults.push(fault),
-        }
+/// The text of a file, without the mark that some editors put before the first line.
+pub(crate) fn text(file: &Path, what: &str) -> Result<String, String> {
+    let unreadable =
+        |why: &dyn std::fmt::Display| format!("{} ({what}) cannot be read: {why}", file.display());
+    let bytes = files::read(file).map_err(|error| unreadable(&error))?;
+    let mut text = String::from_utf8(bytes)
+        .map_err(|_| unreadable(&"it is no text in UTF-8: save it as UTF-8, without any other encoding"))?;
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
     }
-    let mut keys = |file: &Option<PathBuf>, what, read: ReadKeys| {
-        let keys = file.as_deref().map(|file| keys(file, what, read)).transpose();
-        keys.unwrap_or_else(|fault| {
-            faults.push(fault);
-            None
-        })
-    };
-    let clients = keys(&config.api_key_file, "the keys of clients", Keys::read_named);
-    let management = keys(
-        &config.management_key_file,
-        "the keys of the management API",
-        |text, _| Keys::read_lines(text),
-    );
-    let tls = config.tls.clone().map(Tls::open).transpose();
-    let tls = tls.unwrap_or_else(|error| {
-        let beside = match error.file.exists() {
-            true => "",
-            false => "; a relative path is looked for beside the config",
-        };
-        faults.push(format!("{error}{beside}"));
-        None
-    });
-    if !faults.is_empty() {
-        return Err(faults.join("\n").into());
-    }
-    Ok(Secrets {
-        specs,
-        keys: clients,
-        management,
-        tls,
-    })
-}
-
-/// The files that a config names. What they hold is as much in force as the config itself.
-pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
-    let of_upstreams = config.upstreams.iter().map(|upstream| &upstream.api_key_file);
-    let all = of_upstreams.chain([&config.api_key_file, &config.management_key_file]);
-    let of_tls = config.tls.iter().flat_map(ListenerTls::files);
-    all.flatten().chain(of_tls).cloned().collect()
+    Ok(text)
 }
 
 /// How the router behaves, by a config and the keys of its file.
@@ -316,6 +268,13 @@ pub(crate) fn router_options(config: &Config, keys: Option<Keys>) -> RouterOptio
     }
     options.keys = keys.map(|keys| Arc::new(keys) as _);
     options
+}
+
+/// What is wrong with a config and with what its files hold, each with its place if it has one, in the order of the config.
+pub(crate) fn lines(mut told: Vec<Told>) -> String {
+    told.sort_by_key(|(place, _)| (place.is_none(), *place));
+    let lines: Vec<_> = told.into_iter().map(|(_, line)| line).collect();
+    lines.join("\n")
 }
 
 /// A config with all that its files hold, read and checked.
@@ -336,45 +295,17 @@ pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
         why,
         files: Vec::new(),
     };
-    let config = config(mode, serve).map_err(unread)?;
-    match secrets(&config) {
-        Ok(secrets) => Ok(Loaded { config, secrets }),
-        Err(why) => Err(Faulty {
-            why,
-            files: files(&config),
-        }),
+    let (config, written) = config(mode, serve).map_err(unread)?;
+    let named = secrets::all_files(&config);
+    let missing = written.map(|written| written.missing(|file| named.iter().any(|named| named == file)));
+    let (missing, mut told): (Vec<_>, Vec<_>) = missing.unwrap_or_default().into_iter().unzip();
+    match secrets::read(&config, &missing) {
+        Ok(secrets) if told.is_empty() => return Ok(Loaded { config, secrets }),
+        Ok(_) => {}
+        Err(faults) => told.extend(faults.into_iter().map(|line| (None, line))),
     }
-}
-
-fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
-    let mut spec = upstream.spec.clone();
-    if spec.url.starts_with("https://") {
-        check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
-    }
-    if let Some(file) = &upstream.api_key_file {
-        let what = format!("the key for the upstream {}", spec.id);
-        let invalid = || {
-            format!(
-                "{} ({what}) holds no key: one line of visible characters",
-                file.display()
-            )
-        };
-        let key = keys_text(file, &what, "make it, with the key as its one line")?;
-        let key = Some(key.trim()).filter(|key| !key.is_empty());
-        let key = key.and_then(UpstreamKey::new).ok_or_else(invalid)?;
-        spec.extensions.insert(key);
-    }
-    Ok(spec)
-}
-
-/// Reads keys from a text, with the name of its file.
-type ReadKeys = fn(&str, &str) -> Result<Keys, InvalidKeys>;
-
-fn keys(file: &Path, what: &str, read: ReadKeys) -> Result<Keys, String> {
-    let text = keys_text(file, what, "make it, one key a line")?;
-    read(&text, &file.display().to_string()).map_err(|error| match error {
-        // Each with the name of the file, and its place in it.
-        InvalidKeys::Faults(faults) => faults.to_string(),
-        error => format!("{} ({what}): {error}", file.display()),
+    Err(Faulty {
+        why: lines(told).into(),
+        files: secrets::files(&config),
     })
 }

@@ -55,9 +55,7 @@ polls: {}
         (7, 17, "tree[0].require: \"helthy\""),
         (8, 1, "polls: unknown key; did you mean \"poll\"?"),
     ];
-    let mut lines: Vec<_> = ended.log.lines().collect();
-    let last = lines.pop().unwrap();
-    assert!(last.starts_with("the files that it names"), "{last}");
+    let lines: Vec<_> = ended.log.lines().collect();
     assert_eq!(lines.len(), expected.len(), "{}", ended.log);
     for (line, (row, column, begins)) in lines.into_iter().zip(expected) {
         let begins = format!("{file}:{row}:{column}: {begins}");
@@ -91,49 +89,38 @@ async fn a_file_of_keys_is_checked_as_one() {
 }
 
 #[tokio::test]
-async fn files_that_are_missing_are_named_all_at_once() {
+async fn files_that_are_missing_are_named_all_at_once_with_their_places() {
     let empty = path("check-no-keys.txt", "# none yet\n");
     let blank = path("check-blank-key.txt", "\n");
     let text = format!(
         "tls: {{certificate: no/such/crt, key: no/such/key}}\napi_key_file: {empty}\nupstreams:\n  - url: http://a:1\n    api_key_file: no/such/a\n  \
-         - url: http://b:1\n    api_key_file: no/such/b\n  - url: http://c:1\n    api_key_file: {blank}\n"
+         - url: https://b:1\n    tls: {{ca: /no/such/b}}\n  - url: http://c:1\n    api_key_file: {blank}\n"
     );
     let file = path("check-missing.yaml", &text);
     let beside = file.trim_end_matches("check-missing.yaml");
     let ended = run(&["check", &file], &[]).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
-    let lines: Vec<_> = ended.log.lines().collect();
-    let [a, b, c, keys, tls] = &lines[..] else {
-        panic!("{ended:?}")
+    let gone = |place, setting, shown: &str| {
+        format!(
+            "{file}:{place}: {setting}: {shown} is not there (a relative path is looked for beside this file)"
+        )
     };
-    assert!(
-        a.starts_with(&format!(
-            "{beside}no/such/a (the key for the upstream a:1) cannot be read: "
-        )),
-        "{a}"
-    );
-    assert!(
-        b.starts_with(&format!(
-            "{beside}no/such/b (the key for the upstream b:1) cannot be read: "
-        )),
-        "{b}"
-    );
-    assert!(
-        c.starts_with(&format!("{blank} (the key for the upstream c:1) holds no key")),
-        "{c}"
-    );
-    assert!(
-        tls.starts_with(&format!(
-            "{beside}no/such/crt: there is no such file; its certificate"
-        )) && tls.ends_with(
-            "(`tls.certificate`), in PEM, should stand there; a relative path is looked for beside the config"
-        ),
-        "{tls}"
-    );
-    assert!(
-        keys.starts_with(&format!("{empty} (the keys of clients): there is no key")),
-        "{keys}"
-    );
+    let expected = [
+        gone("1:20", "tls.certificate", &format!("{beside}no/such/crt")),
+        gone("1:38", "tls.key", &format!("{beside}no/such/key")),
+        gone("5:19", "upstreams[0].api_key_file", &format!("{beside}no/such/a")),
+        gone("7:15", "upstreams[1].tls.ca", "/no/such/b"),
+        format!("{blank} (the key for the upstream c:1) holds no key: one line of visible characters"),
+        format!("{empty} (the keys of clients): there is no key"),
+    ];
+    let lines: Vec<_> = ended.log.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{}", ended.log);
+    for (line, expected) in lines.into_iter().zip(expected) {
+        assert!(
+            line.starts_with(&expected),
+            "{line}\nshould begin with\n{expected}"
+        );
+    }
 
     let ended = run(&["check", "no/such/file.yaml"], &[]).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -243,4 +230,93 @@ fn the_example_leaves_no_setting_out() {
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert!(shown.contains("shutdown.grace") && shown.contains("upstreams.tls.server_name"));
+}
+
+#[tokio::test]
+async fn files_are_checked_beside_other_faults_in_the_order_of_the_text() {
+    let empty = path("check-beside-keys.txt", "# none yet\n");
+    let text = format!(
+        "listen: 80\nmanagement_key_file: no/such/keys\napi_key_file: {empty}\nqueue: {{max_wait: 10}}\ntls: {{key: no/such/key}}\n"
+    );
+    let file = path("check-beside.yaml", &text);
+    let ended = run(&["check", &file], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let begins = [
+        format!("{file}:1:9: listen: 80 is a port"),
+        format!("{file}:2:22: management_key_file: "),
+        format!("{file}:4:19: queue.max_wait: "),
+        format!("{file}:5:6: tls: `certificate` is missing"),
+        format!("{file}:5:12: tls.key: "),
+        format!("{empty} (the keys of clients): there is no key"),
+    ];
+    let lines: Vec<_> = ended.log.lines().collect();
+    assert_eq!(lines.len(), begins.len(), "{}", ended.log);
+    for (line, begins) in lines.into_iter().zip(begins) {
+        assert!(line.starts_with(&begins), "{line}\nshould begin with\n{begins}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_read_however_an_editor_saves_it() {
+    let keys = path("check-mark-keys.txt", "\u{feff}sk-1\r\n");
+    let text = format!(
+        "\u{feff}listen: 127.0.0.1:9000\r\nupstreams:\r\n  - url: http://a:1\r\n    api_key_file: {keys}\r\n"
+    );
+    for (name, text, says) in [
+        ("check-mark.yaml", text.as_str(), "sound; 1 upstream"),
+        (
+            "check-mark-list.yaml",
+            "\u{feff}keys:\r\n  - {name: a, key: sk-1}\r\n",
+            "sound; a file of clients' keys",
+        ),
+        ("check-only-mark.yaml", "\u{feff}", "sound; no upstream"),
+    ] {
+        let ended = run(&["check", &path(name, text)], &[]).await;
+        assert!(ended.out.contains(says), "{name}: {ended:?}");
+    }
+    let wide = path("check-wide.yaml", "");
+    std::fs::write(&wide, b"\xff\xfel\0i\0s\0").unwrap();
+    let ended = run(&["check", &wide], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.log.contains("save it as UTF-8"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_file_of_settings_is_said_and_takes_no_memory() {
+    for (file, says) in [
+        ("/", "/ (the config) cannot be read: Is a directory"),
+        (
+            "/dev/zero",
+            "/dev/zero (the config) cannot be read: it is larger than 16 MiB",
+        ),
+    ] {
+        let ended = run(&["check", file], &[]).await;
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert!(ended.log.starts_with(says), "{ended:?}");
+    }
+}
+
+/// What a shell makes of a line in which the program is `$P`: its exit status and what it wrote.
+fn shell(line: &str) -> (Option<i32>, String) {
+    let program = env!("CARGO_BIN_EXE_paddler");
+    let run = std::process::Command::new("sh")
+        .args(["-c", line])
+        .env("P", program)
+        .output();
+    let run = run.unwrap();
+    let text = [run.stdout, run.stderr].concat();
+    (run.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_pipe_is_read_once() {
+    let (status, text) = shell("echo 'listen: 80' | \"$P\" check /dev/stdin");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.starts_with("/dev/stdin:1:9: listen: 80 is a port"), "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn that_nobody_can_read_what_is_wrong_is_no_crash() {
+    assert_eq!(shell("\"$P\" check /no/such/file 2>/dev/full").0, Some(1));
 }

@@ -318,3 +318,58 @@ async fn what_waits_for_a_restart_is_said_and_all_else_is_applied() {
     let again = ask(gateway.management, post("/api/v1/reload", &json!({}))).await;
     assert_eq!(again.json()["needs_restart"], json!([]), "listen is a flag's");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_a_flag_covers_are_named_at_each_reading() {
+    let text = "upstreams: [{url: 'http://127.0.0.1:9'}]\nlisten: 127.0.0.1:0\nqueue: {max_wait: 1s, max_requests: 7}\n";
+    let file = path("reload-covered.yaml", text);
+    let args = [
+        "gateway",
+        "--management=127.0.0.1:0",
+        "--max-wait=2s",
+        "--grace=1s",
+        "--config",
+        &file,
+    ];
+    let program = Program::start(&args, &[("PADDLER_LISTEN", "127.0.0.1:0")]);
+    let covers = |line: &&str| {
+        line.ends_with(
+            "which says in vain: listen (--listen, PADDLER_LISTEN), queue.max_wait (--max-wait, PADDLER_MAX_WAIT)",
+        )
+    };
+    program.logs(|line| covers(&line));
+    program.logs(|line| line.contains("listening for health"));
+    program.signal("HUP");
+    program.logs(|line| line.contains("the config is in force"));
+    program.signal("TERM");
+    let log = program.ended().await.log;
+    assert_eq!(log.lines().filter(covers).count(), 2, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_not_there_is_told_with_its_place_and_what_a_flag_covers_is_not_missed() {
+    let engine = engine("m").await;
+    let keys = path("reload-there.txt", "sk-1\n");
+    let missing = "api_key_file: reload-not-there.txt\n";
+    let file = path(
+        "reload-missing.yaml",
+        &format!("{missing}{}", upstreams(&[("a", &engine)])),
+    );
+    let flag = format!("--api-key-file={keys}");
+    let args = [
+        "gateway",
+        "--listen=127.0.0.1:0",
+        "--management=127.0.0.1:0",
+        "--config",
+        &file,
+    ];
+    let covered = Program::start(&[&args[..], &[&flag]].concat(), &[]);
+    covered.logs(|line| line.contains("listening for requests"));
+    let ended = Program::start(&args, &[]).ended().await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let says = format!("{file}:1:15: api_key_file: ");
+    assert!(
+        ended.log.starts_with(&says) && ended.log.contains("reload-not-there.txt is not there"),
+        "{ended:?}"
+    );
+}

@@ -325,10 +325,35 @@ impl Config {
     /// Every fault at once, each with its path and place.
     #[cfg(feature = "yaml")]
     pub fn read(text: &str, name: &str, mode: Mode, registry: &Registry) -> Result<Self, ConfigFaults> {
+        match Self::read_partly(text, name, mode, registry) {
+            (_, Some(faults)) => Err(faults),
+            (config, None) => Ok(config),
+        }
+    }
+
+    /// The same, with what could be read where there are faults: a setting that is faulty has its default, and an upstream that
+    /// is, is left out. It is there to be checked further, not to be served by.
+    ///
+    /// ```
+    /// use paddler_core::config::{Config, Mode, Registry};
+    ///
+    /// let text = "listen: 8080\napi_key_file: keys.txt\n";
+    /// let (config, faults) = Config::read_partly(text, "paddler.yaml", Mode::Gateway, &Registry::new());
+    /// assert_eq!(faults.unwrap().faults.len(), 1);
+    /// assert!(config.api_key_file.is_some());
+    /// ```
+    #[cfg(feature = "yaml")]
+    pub fn read_partly(
+        text: &str,
+        name: &str,
+        mode: Mode,
+        registry: &Registry,
+    ) -> (Self, Option<ConfigFaults>) {
         let mut faults = Faults::default();
         let config = super::yaml::read(text, &mut faults)
             .and_then(|value| fill::config(&value, Self::default_for(mode), registry, &mut faults));
-        faults.finish(name, config)
+        let whole = faults.finish(name, config.as_ref().map(|_| ()));
+        (config.unwrap_or_else(|| Self::default_for(mode)), whole.err())
     }
 
     /// Reads a value over these settings: what it says counts, the rest stays. `name` says where the value comes from, for

@@ -1,0 +1,138 @@
+//! What do the files hold that a config names: keys and certificates?
+
+use std::path::{Path, PathBuf};
+
+use paddler_core::config::{Config, ListenerTls, UpstreamConfig};
+use paddler_core::forward::{InvalidKeys, Keys, Tls};
+use paddler_core::upstream::UpstreamSpec;
+use paddler_core::upstream::http::{UpstreamKey, check_tls};
+
+use crate::settings::text;
+
+/// What a config comes to with the files that it names.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    /// The specs, each with its key.
+    pub(crate) specs: Vec<UpstreamSpec>,
+    /// The keys that clients may present, if the config wants any.
+    pub(crate) keys: Option<Keys>,
+    /// The keys that the management API wants, if it wants any.
+    pub(crate) management: Option<Keys>,
+    /// What connections from clients are encrypted by.
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Reads the files that a config names, but for those that are `missing`, which was said already. All that is wrong with them
+/// is said at once.
+pub(crate) fn read(config: &Config, missing: &[PathBuf]) -> Result<Secrets, Vec<String>> {
+    let is_there = |file: &PathBuf| !missing.contains(file);
+    let mut faults = Vec::new();
+    let mut specs = Vec::new();
+    for upstream in &config.upstreams {
+        if !of_upstream(upstream).all(is_there) {
+            continue;
+        }
+        match spec(upstream) {
+            Ok(spec) => specs.push(spec),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let mut keys = |file: &Option<PathBuf>, what, read: ReadKeys| {
+        let file = file.as_ref().filter(|file| is_there(file));
+        let keys = file.map(|file| keys(file, what, read)).transpose();
+        keys.unwrap_or_else(|fault| {
+            faults.push(fault);
+            None
+        })
+    };
+    let clients = keys(&config.api_key_file, "the keys of clients", Keys::read_named);
+    let management = keys(
+        &config.management_key_file,
+        "the keys of the management API",
+        |text, _| Keys::read_lines(text),
+    );
+    // One without a file is faulty, which was said.
+    let is_whole = |tls: &&ListenerTls| {
+        tls.files()
+            .all(|file| is_there(file) && !file.as_os_str().is_empty())
+    };
+    let tls = config.tls.as_ref().filter(is_whole).cloned();
+    let tls = tls.map(Tls::open).transpose().unwrap_or_else(|error| {
+        faults.push(error.to_string());
+        None
+    });
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    Ok(Secrets {
+        specs,
+        keys: clients,
+        management,
+        tls,
+    })
+}
+
+/// The files that a config names and that are watched. What they hold is as much in force as the config itself.
+pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
+    let of_upstreams = config.upstreams.iter().map(|upstream| &upstream.api_key_file);
+    let all = of_upstreams.chain([&config.api_key_file, &config.management_key_file]);
+    let of_tls = config.tls.iter().flat_map(ListenerTls::files);
+    all.flatten().chain(of_tls).cloned().collect()
+}
+
+/// All files that a config names.
+pub(crate) fn all_files(config: &Config) -> Vec<PathBuf> {
+    let of_upstreams = config.upstreams.iter().flat_map(of_upstream).cloned();
+    files(config).into_iter().chain(of_upstreams).collect()
+}
+
+fn of_upstream(upstream: &UpstreamConfig) -> impl Iterator<Item = &PathBuf> {
+    let tls = &upstream.spec.protocol.tls;
+    let all = [&upstream.api_key_file, &tls.ca, &tls.certificate, &tls.key];
+    all.into_iter().flatten()
+}
+
+/// The text of a file of keys; where there is none, with how that is mended.
+fn keys_text(file: &Path, what: &str, mend: &str) -> Result<String, String> {
+    let with_mend = |error| {
+        if file.exists() {
+            error
+        } else {
+            format!("{error}; {mend}")
+        }
+    };
+    text(file, what).map_err(with_mend)
+}
+
+fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
+    let mut spec = upstream.spec.clone();
+    if spec.url.starts_with("https://") {
+        check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
+    }
+    if let Some(file) = &upstream.api_key_file {
+        let what = format!("the key for the upstream {}", spec.id);
+        let invalid = || {
+            format!(
+                "{} ({what}) holds no key: one line of visible characters",
+                file.display()
+            )
+        };
+        let key = keys_text(file, &what, "make it, with the key as its one line")?;
+        let key = Some(key.trim()).filter(|key| !key.is_empty());
+        let key = key.and_then(UpstreamKey::new).ok_or_else(invalid)?;
+        spec.extensions.insert(key);
+    }
+    Ok(spec)
+}
+
+/// Reads keys from a text, with the name of its file.
+type ReadKeys = fn(&str, &str) -> Result<Keys, InvalidKeys>;
+
+fn keys(file: &Path, what: &str, read: ReadKeys) -> Result<Keys, String> {
+    let text = keys_text(file, what, "make it, one key a line")?;
+    read(&text, &file.display().to_string()).map_err(|error| match error {
+        // Each with the name of the file, and its place in it.
+        InvalidKeys::Faults(faults) => faults.to_string(),
+        error => format!("{} ({what}): {error}", file.display()),
+    })
+}
