@@ -129,6 +129,9 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 |---|---|
 | check keys by a service of your own | an [`Authorise`](forward::Authorise) in [`RouterOptions::keys`](forward::RouterOptions::keys) |
 | say a request's priority, tenant or session | an [`Annotate`](forward::Annotate) in [`RouterOptions::annotate`](forward::RouterOptions::annotate) |
+| ask for another model than the body names | the same: the model that it sets |
+| allow a request some upstreams only | an [`Only`](upstream::Only) among its extensions |
+| send requests in a way of your own | an [`Upstream`](upstream::Upstream) and a [`Connect`](upstream::Connect); what you want there of a request rides in [`Carried`](upstream::Carried) |
 | say when a failing upstream is left out (numbers, no hook) | [`BoardOptions::health`](status::BoardOptions::health); later [`StatusLoop::set_health`](status::StatusLoop::set_health) |
 | say how often a request is sent again (numbers, no hook) | [`RouterOptions::retry`](forward::RouterOptions::retry) |
 | take an upstream out for a while | [`StatusLoop::set_draining`](status::StatusLoop::set_draining) |

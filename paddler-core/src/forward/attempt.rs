@@ -30,7 +30,8 @@ use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
 use crate::health::{Fault, FaultReceipt, Verdict};
-use crate::upstream::{CallError, Lease, NewConnection, Sent, UpstreamId};
+use crate::status::Published;
+use crate::upstream::{CallError, Carried, Dispatch, Lease, NewConnection, Sent, ServedBy, UpstreamId};
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -52,13 +53,23 @@ pub(super) struct Outgoing {
     pub(super) allowed: Allowed,
     /// It asks for a WebSocket.
     pub(super) websocket: bool,
+    /// What a host gives its transport, and what it is told of the request then.
+    pub(super) carried: Option<(Carried, Dispatch)>,
 }
 
 impl Outgoing {
-    fn request(&self, replay: bool) -> Request<Body> {
+    fn request(&self, replay: bool, alternatives: Vec<UpstreamId>) -> Request<Body> {
         let mut request = Request::new(self.held.body());
         if replay {
             request.extensions_mut().insert(NewConnection);
+        }
+        if let Some((carried, dispatch)) = &self.carried {
+            let dispatch = Dispatch {
+                alternatives,
+                ..dispatch.clone()
+            };
+            request.extensions_mut().insert(dispatch);
+            request.extensions_mut().insert(carried.clone());
         }
         request.method_mut().clone_from(&self.method);
         request.uri_mut().clone_from(&self.uri);
@@ -124,8 +135,11 @@ impl Failed {
 
 /// How an attempt is to be made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct How<'a> {
     pub(super) clock: Clock,
+    pub(super) published: &'a Published,
+    /// Its transport sends it once: what comes back is passed on, whatever it is.
+    pub(super) once: bool,
     /// It may be sent once more though an upstream has seen it, or was.
     pub(super) replayable: bool,
     /// It may have been sent before, and is not sent again after this: so not into a connection that was used before.
@@ -133,11 +147,12 @@ pub(super) struct How {
 }
 
 /// Sends the request to the place.
-pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Result<Answered, Failed> {
+pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> Result<Answered, Failed> {
     let Place {
         mut lease,
         upstream,
         timeouts,
+        alternatives,
         ..
     } = place;
     let id = lease.upstream().clone();
@@ -147,7 +162,7 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Resu
     let stages = outgoing.allowed.at(&timeouts);
     let (after, word) = stages.head(sent);
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
-    let Ok(result) = timeout(after, upstream.call(outgoing.request(how.replay))).await else {
+    let Ok(result) = timeout(after, upstream.call(outgoing.request(how.replay, alternatives))).await else {
         if word != WHOLE && !outgoing.allowed.is_hurried() {
             fault(&mut lease, Fault::Late);
         }
@@ -161,6 +176,9 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Resu
         Ok(response) => response,
         Err(error) => return Err(failed(id, lease, &error, how.clock)),
     };
+    if let Some(ServedBy(by)) = response.extensions_mut().remove() {
+        move_to(&mut lease, &by, how.published);
+    }
     if !is_sound(&mut response, outgoing) {
         return Err(Failed::Broken {
             receipt: fault(&mut lease, Fault::Broke),
@@ -183,6 +201,15 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How) -> Resu
         })
 }
 
+/// The request counts where it was answered. Of one who has left meanwhile nothing is counted.
+fn move_to(lease: &mut Lease, by: &UpstreamId, published: &Published) {
+    let snapshot = published.load();
+    let moved = snapshot.index(by.as_str()).map(|at| lease.move_to(&snapshot, at));
+    if !matches!(moved, Some(Ok(()))) {
+        tracing::debug!(upstream = %by, picked = %lease.upstream(), "answered by one who is not there");
+    }
+}
+
 /// Whether it answers what was asked. An upgrade for which nobody asked does not, and an answer of two lengths is two answers.
 fn is_sound(response: &mut Response<Body>, outgoing: &Outgoing) -> bool {
     let has_one_length = settle_length(response.headers_mut());
@@ -196,11 +223,14 @@ async fn judge(
     mut lease: Lease,
     upstream: UpstreamId,
     outgoing: &Outgoing,
-    how: How,
+    how: How<'_>,
 ) -> Result<(Response<Body>, Lease), Failed> {
     let is_head = outgoing.method == Method::HEAD;
     let now = how.clock.now();
     let verdict = match response.status() {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS if how.once => {
+            refusal_says(response.status(), response.headers()).0
+        }
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
             return Err(refused(upstream, response, is_head, lease, now).await);
         }
@@ -254,20 +284,15 @@ fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock
     }
 }
 
-async fn refused(
-    upstream: UpstreamId,
-    response: Response<Body>,
-    is_head: bool,
-    mut lease: Lease,
-    now: Moment,
-) -> Failed {
-    let asked = retry_after(response.headers());
+/// What a 503 or 429 says of its upstream, and how long the request stays away from it.
+fn refusal_says(status: StatusCode, headers: &HeaderMap) -> (Verdict, Option<Duration>) {
+    let asked = retry_after(headers);
     // An engine that loads says when it is done by taking requests; one that limits who asks it is not asked again
     // before its time.
-    let limits = response.status() == StatusCode::TOO_MANY_REQUESTS;
+    let limits = status == StatusCode::TOO_MANY_REQUESTS;
     let wait = asked.or(limits.then_some(Duration::MAX));
     // The words of a router that limits one client by his key.
-    let reason = response.headers().get(REASON);
+    let reason = headers.get(REASON);
     let of_a_key = reason.is_some_and(|reason| matches!(reason.as_bytes(), [b'k', b'e', b'y', b'_', ..]));
     let verdict = match asked {
         _ if limits && of_a_key => Verdict::Answered,
@@ -275,6 +300,17 @@ async fn refused(
         Some(asked) => Verdict::FaultUntil(Fault::Unavailable, asked),
         None => Verdict::Fault(Fault::Unavailable),
     };
+    (verdict, wait)
+}
+
+async fn refused(
+    upstream: UpstreamId,
+    response: Response<Body>,
+    is_head: bool,
+    mut lease: Lease,
+    now: Moment,
+) -> Failed {
+    let (verdict, wait) = refusal_says(response.status(), response.headers());
     lease.report(verdict, now);
     let answer = read_refusal(response, is_head).await;
     // Whatever became of its words, it does no work for this request.

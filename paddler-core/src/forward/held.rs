@@ -7,6 +7,7 @@
 //! kept. So a budget that long prompts fill goes on to serve, while what fits it is still safe.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,6 +126,33 @@ impl Held {
         }
     }
 
+    /// Puts `with` in the place of each of these ranges, which are in order and do not overlap. The rest is shared, not copied.
+    pub(super) fn splice(&mut self, ranges: &[Range<u64>], with: &Bytes) {
+        let splice = |chunks: &mut dyn Iterator<Item = Bytes>, share: &mut Share| {
+            let before = share.bytes;
+            let spliced: Vec<Bytes> = spliced(chunks, ranges, with);
+            let bytes = spliced.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+            // A name more or less: there is room for that.
+            share.budget.0.fetch_add(bytes, Relaxed);
+            share.budget.0.fetch_sub(before, Relaxed);
+            share.bytes = bytes;
+            spliced
+        };
+        match &mut self.keeping {
+            Keeping::Kept(chunks, share) => {
+                let taken = std::mem::take(chunks);
+                *chunks = splice(&mut taken.into_iter(), share);
+                self.bytes = share.bytes;
+            }
+            Keeping::Once(rest) => {
+                let Rest { chunks, share, .. } = &mut *lock(rest);
+                let taken = std::mem::take(chunks);
+                *chunks = splice(&mut taken.into_iter(), share).into();
+                self.bytes = share.bytes;
+            }
+        }
+    }
+
     /// The body, to be sent; the bytes are shared.
     pub(super) fn body(&self) -> Body {
         match &self.keeping {
@@ -165,6 +193,40 @@ impl Held {
         });
         mix(self.bytes ^ stable_hash_of(last))
     }
+}
+
+/// These chunks with `with` in the place of each range.
+fn spliced(chunks: &mut dyn Iterator<Item = Bytes>, ranges: &[Range<u64>], with: &Bytes) -> Vec<Bytes> {
+    let (mut out, mut ranges, mut at) = (Vec::new(), ranges.iter().peekable(), 0_u64);
+    for mut chunk in chunks {
+        while let Some(range) = ranges.peek() {
+            let end = at + chunk.len() as u64;
+            if range.start >= end {
+                break;
+            }
+            // A range that began in a chunk before is still being left out.
+            if range.start >= at {
+                let kept = chunk.split_to(offset(range.start - at));
+                at += kept.len() as u64;
+                out.extend([kept, with.clone()]);
+            }
+            let cut = chunk.split_to(offset(range.end.min(end) - at));
+            at += cut.len() as u64;
+            if range.end > end {
+                break;
+            }
+            ranges.next();
+        }
+        at += chunk.len() as u64;
+        out.push(chunk);
+    }
+    out.retain(|chunk| !chunk.is_empty());
+    out
+}
+
+/// Within one chunk.
+fn offset(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn lock(rest: &Mutex<Rest>) -> MutexGuard<'_, Rest> {
@@ -236,6 +298,47 @@ mod tests {
         assert_eq!((once.bytes(), once.fingerprint()), (25, 25));
         drop((kept, once));
         assert_eq!(budget.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_put_into_a_body_stands_in_the_place_of_what_was_there() {
+        let text = b"0123456789";
+        for cuts in 0..1_u32 << 9 {
+            // Each way to cut it into pieces.
+            let mut pieces: Vec<Vec<u8>> = vec![Vec::new()];
+            for (at, byte) in text.iter().enumerate() {
+                if at > 0 && cuts >> (at - 1) & 1 == 1 {
+                    pieces.push(Vec::new());
+                }
+                pieces.last_mut().unwrap().push(*byte);
+            }
+            for (ranges, with, expected) in [
+                (&[0..1, 9..10][..], "abc", "abc12345678abc"),
+                (&[2..5, 5..6], "-", "01--6789"),
+                (std::slice::from_ref(&(0..10)), "", ""),
+                (
+                    std::slice::from_ref(&(3..4)),
+                    "long enough",
+                    "012long enough456789",
+                ),
+            ] {
+                for limit in [10, 100] {
+                    let budget = Arc::new(Budget::default());
+                    let mut held = Held::new(budget.clone());
+                    assert!(held.charge(10, limit));
+                    held.fill(pieces.iter().cloned().map(Bytes::from).collect());
+                    held.splice(ranges, &Bytes::from(with));
+                    assert_eq!(
+                        (held.bytes(), budget.held()),
+                        (expected.len() as u64, held.bytes())
+                    );
+                    let body = held.body().collect().await.unwrap().to_bytes();
+                    assert_eq!(body, expected, "{pieces:?} {ranges:?}");
+                    drop(held);
+                    assert_eq!(budget.held(), 0);
+                }
+            }
+        }
     }
 
     #[test]

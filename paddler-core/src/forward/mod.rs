@@ -120,6 +120,7 @@ mod preface;
 mod rate;
 mod refusal;
 mod relay;
+mod rewrite;
 mod rights;
 mod router;
 mod sending;

@@ -52,6 +52,9 @@ pub struct RouterOptions {
     /// moves, when an upstream wants work again, when an allowance has grown. Default 2 s: about the time in which a place
     /// comes free, and long enough not to be hammered.
     pub retry_after: Duration,
+    /// How many upstreams a transport is told besides the one that a request goes to, if the host's request came with
+    /// [`Carried`](crate::upstream::Carried): 0 to 3, ranked. Default 0.
+    pub alternatives: usize,
     /// Where chance comes from; `None`: another place each time.
     pub seed: Option<u64>,
 }
@@ -75,6 +78,7 @@ impl Default for RouterOptions {
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),
             retry_after: Duration::from_secs(2),
+            alternatives: 0,
             seed: None,
         }
     }
@@ -114,7 +118,8 @@ impl Default for Timeouts {
 }
 
 /// Adds to the facts of a request what its body does not say and the host knows: from headers that it trusts, or from the
-/// key's owner. What it sets decides who is shed and who is kept together, so it must not believe just anybody.
+/// key's owner. A model that it sets is the one that is asked for, by the body too: see
+/// [`annotate`](Self::annotate). What it sets decides who is shed and who is kept together, so it must not believe just anybody.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -140,5 +145,9 @@ impl Default for Timeouts {
 /// ```
 pub trait Annotate: fmt::Debug + Send + Sync + 'static {
     /// Changes the facts before a place is looked for.
+    ///
+    /// Where another model stands in them afterwards, it takes the place of the one that the body names: of those bytes and
+    /// no others. A body that names none stays as it is. One that is compressed is refused with 415. The client's key has to
+    /// open the new model.
     fn annotate(&self, headers: &HeaderMap, facts: &mut RequestFacts);
 }

@@ -101,6 +101,7 @@ impl Router {
     pub fn new(published: Published, clock: Clock, options: RouterOptions) -> Self {
         let seed = options.seed.unwrap_or_else(entropy);
         let places = Arc::new(Places::new(published.clone(), clock, options.queue.clone(), seed));
+        places.set_alternatives(options.alternatives);
         let handing_out = tokio::spawn(places.clone().keep_handing_out()).abort_handle();
         Self(Arc::new(Inner {
             published,
@@ -144,6 +145,7 @@ impl Router {
         options.seed = before.seed;
         drop(before);
         self.0.places.set_queue(options.queue.clone());
+        self.0.places.set_alternatives(options.alternatives);
         self.0.options.store(Arc::new(options));
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Sending<'a> {
     tried: Tried,
     /// It was sent once more though it may have been seen.
     replayed: bool,
+    /// It went by a transport that sends once.
+    once: bool,
     /// An engine may have worked on it, in vain.
     was_work: bool,
     /// What its client uses of his allowance.
@@ -89,6 +91,7 @@ impl<'a> Sending<'a> {
             outgoing,
             tried: Tried::default(),
             replayed: false,
+            once: false,
             was_work: false,
             in_use,
             receipts: Vec::new(),
@@ -105,6 +108,7 @@ impl<'a> Sending<'a> {
             options,
             metrics,
             retries,
+            published,
             ..
         } = self.means;
         for attempts in 0..options.retry.attempts {
@@ -118,9 +122,12 @@ impl<'a> Sending<'a> {
                 let waited = clock.now().since(self.facts.arrived);
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
+            self.once = place.upstream.sends_once();
             let how = How {
                 clock,
-                replayable: self.facts.replayable,
+                published,
+                once: self.once,
+                replayable: self.facts.replayable && !self.once,
                 replay: self.replayed,
             };
             let charge = place.charge.take();
@@ -278,7 +285,7 @@ impl<'a> Sending<'a> {
                 format!("the request was sent twice and twice no answer came back; the last time {message}");
             return Err(Refusal::new(StatusCode::BAD_GATEWAY, "suspect_request", message));
         }
-        if !self.facts.replayable {
+        if !self.facts.replayable || self.once {
             self.means.metrics.not_retried("not_replayable");
             return Err(self.broke(message));
         }

@@ -135,6 +135,11 @@ impl Places {
         self.queue().set_limits(limits);
     }
 
+    /// How many upstreams are told besides the one who is picked, from now on.
+    pub(super) fn set_alternatives(&self, many: usize) {
+        self.finder.set_alternatives(many);
+    }
+
     /// What a request that was charged has used is known now.
     pub(super) fn settle(&self, charge: Charge, used: Used) {
         let many = {
@@ -161,8 +166,7 @@ impl Places {
 
     /// Whether anybody could take the request besides those who are left out for it now.
     pub(super) fn others_could(&self, facts: &RequestFacts, tried: &Tried) -> bool {
-        self.finder
-            .others_could(&facts.as_facts(), tried, self.clock.now())
+        self.finder.others_could(facts, tried, self.clock.now())
     }
 
     pub(super) fn next_seed(&self) -> u64 {
@@ -188,14 +192,11 @@ impl Places {
         if facts.weight == 0 {
             return self
                 .finder
-                .place(&facts.as_facts(), tried, self.clock.now(), News::Yes)
+                .place(facts, tried, self.clock.now(), News::Yes)
                 .map_err(refused);
         }
         if self.wake.standing.load(Relaxed) == 0 {
-            match self
-                .finder
-                .place(&facts.as_facts(), tried, self.clock.now(), News::No)
-            {
+            match self.finder.place(facts, tried, self.clock.now(), News::No) {
                 Err(ending) if ending.class == Class::Later => {}
                 now => return now.map_err(refused),
             }
@@ -220,7 +221,7 @@ impl Places {
             self.wake.stand(queue.len() + 1);
             let now = self.clock.now();
             let ends = self.next_look(&queue);
-            let mut place = self.finder.place(&facts.as_facts(), tried, now, News::Yes);
+            let mut place = self.finder.place(facts, tried, now, News::Yes);
             let contended = place.is_ok() && !queue.is_empty();
             if contended {
                 // Those who came before may have it first.
@@ -228,7 +229,7 @@ impl Places {
                 place = Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
                 if !queue.has_room_for(facts) {
                     self.offer(&mut queue, now, &mut answers);
-                    place = self.finder.place(&facts.as_facts(), tried, now, News::Yes);
+                    place = self.finder.place(facts, tried, now, News::Yes);
                 }
             }
             let result = match place {
@@ -334,7 +335,7 @@ impl Places {
             let Waiting {
                 facts, tried, handle, ..
             } = waiting;
-            match self.finder.place(&facts.as_facts(), tried, now, News::No) {
+            match self.finder.place(facts, tried, now, News::No) {
                 Ok(found) => Offer::Place(Ok(found)),
                 Err(ending) if ending.class == Class::Later => {
                     let told = self.told(&ending, tried, now);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Ticket;
 use crate::Moment;
 use crate::request::{RequestClass, RequestFacts};
+use crate::upstream::UpstreamId;
 
 /// What requests of one group have in common. How long a prompt is, whose it is, and all else that a filter of the host's
 /// may look at is not in it: so now and then others are asked too.
@@ -20,6 +21,7 @@ struct Likeness {
     priority: i32,
     stream: bool,
     session: bool,
+    only: Option<Arc<[UpstreamId]>>,
 }
 
 impl Likeness {
@@ -31,6 +33,7 @@ impl Likeness {
             priority: facts.priority,
             stream: facts.stream,
             session: facts.session.is_some(),
+            only: facts.only.clone(),
         }
     }
 }

@@ -300,8 +300,8 @@ impl<T> WaitQueue<T> {
     /// Offers what is free to all who wait, in order, until nobody is left to ask. Whoever gets something leaves the queue
     /// with it; his tenant and class are charged.
     ///
-    /// Of those who are alike in model, kind of work, weight, priority, streaming and whether they have a session, one who
-    /// gets nothing speaks for all. A tree whose answer depends on anything else (the prompt's length, the tenant, a closure)
+    /// Of those who are alike in model, kind of work, weight, priority, streaming, where they may go and whether they have a
+    /// session, one who gets nothing speaks for all. A tree whose answer depends on anything else (the prompt's length, the tenant, a closure)
     /// needs that others are asked too, now and then: so many as `others` says are, in the order in which they came, round
     /// and round; [`usize::MAX`] for all. Those who have been somewhere already, or are to be [asked again](Told::again) at
     /// some time, are always asked.

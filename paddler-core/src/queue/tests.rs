@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::upstream::UpstreamId;
 
 const PLACE: Told = Told {
     nobody_able: false,
@@ -140,6 +141,22 @@ fn places_go_to_the_first_who_can_use_them() {
         "one of each kind speaks for all"
     );
     assert_eq!(serve(&mut queue, 9), [0, 2, 4, 5]);
+}
+
+#[test]
+fn who_may_go_elsewhere_speaks_for_himself() {
+    let mut queue = WaitQueue::new(limits(99, 100));
+    for (who, only) in [None, Some("a"), Some("a"), Some("b")].into_iter().enumerate() {
+        let mut facts = of("m", 0);
+        facts.only = only.map(|id| [UpstreamId::new(id).unwrap()].into());
+        push(&mut queue, facts, who).unwrap();
+    }
+    let mut asked = Vec::new();
+    queue.hand_out(at(1), 0, |waiting| {
+        asked.push(waiting.handle);
+        Offer::<()>::Wait(PLACE)
+    });
+    assert_eq!(asked, [0, 1, 3]);
 }
 
 #[test]

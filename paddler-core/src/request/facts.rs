@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AskedModel, Facts, RequestClass, Route, Scanned, Task};
 use crate::Moment;
+use crate::upstream::UpstreamId;
 
 /// Bytes of text that count as one token.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -57,6 +58,9 @@ pub struct RequestFacts {
     /// What requests with a common past have in common: sent to one upstream, they find their prefix cached there.
     #[serde(default)]
     pub session: Option<Arc<str>>,
+    /// The only upstreams that it may go to, if not all. None of these: it is refused with 503.
+    #[serde(default)]
+    pub only: Option<Arc<[UpstreamId]>>,
     /// When it came.
     pub arrived: Moment,
     /// When its answer is of no use any more.
@@ -109,6 +113,7 @@ impl RequestFacts {
             tenant: None,
             tenant_weight: 1,
             session: None,
+            only: None,
             arrived: Moment::ZERO,
             deadline: None,
             seed: 0,

@@ -181,6 +181,7 @@ impl From<Facts<'_>> for super::RequestFacts {
             tenant: facts.tenant.map(Into::into),
             tenant_weight: 1,
             session: facts.session.map(Into::into),
+            only: None,
             arrived: facts.arrived,
             deadline: facts.deadline,
             seed: facts.seed,

@@ -165,10 +165,25 @@ impl Snapshot {
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> Result<Lease, Ending> {
+        self.reserve_ranked(ask, scratch, observer)
+            .map(|(lease, _)| lease)
+    }
+
+    /// Picks and reserves as [`reserve`](Self::reserve) does, and says who was picked: as many as [`Ask::want`] says, the best
+    /// first, which the lease is for. Nothing is reserved at the others.
+    ///
+    /// # Errors
+    /// How the walk ended, when nobody was picked.
+    pub fn reserve_ranked<O: Observer>(
+        &self,
+        ask: &Ask<'_>,
+        scratch: &mut Scratch,
+        observer: &mut O,
+    ) -> Result<(Lease, Picks), Ending> {
         let mut lost = [UpstreamIndex(0); RACES];
         for race in 0..RACES {
-            let upstream = match self.pick_without(&lost[..race], self.tree.reads(), ask, scratch, observer) {
-                Outcome::Picked(picks) => picks.first(),
+            let picks = match self.pick_without(&lost[..race], self.tree.reads(), ask, scratch, observer) {
+                Outcome::Picked(picks) => picks,
                 Outcome::Wait(ending) | Outcome::Refuse(ending) if race == 0 => return Err(ending),
                 // With those that were lost left out, nobody: they may have room again, so wait.
                 Outcome::Wait(ending) | Outcome::Refuse(ending) => {
@@ -179,9 +194,9 @@ impl Snapshot {
                     });
                 }
             };
-            let Some(upstream) = upstream else { break };
+            let Some(upstream) = picks.first() else { break };
             if let Some(lease) = self.lease(upstream, ask.facts, ask.now) {
-                return Ok(lease);
+                return Ok((lease, picks));
             }
             lost[race] = upstream;
         }

@@ -38,5 +38,7 @@ pub use spec::{
 };
 
 #[cfg(feature = "proxy")]
-pub use transport::{CallError, Connect, NewConnection, Sent, Transport, Upstream};
+pub use transport::{
+    CallError, Carried, Connect, Dispatch, NewConnection, Only, Sent, ServedBy, Transport, Upstream,
+};
 pub(crate) use word::{LANES, bit, set};

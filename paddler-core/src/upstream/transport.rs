@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::{Request, Response};
 
-use super::UpstreamSpec;
+use super::{Extensions, UpstreamId, UpstreamSpec};
 use crate::forward::{Body, BoxError};
 
 /// Somewhere a request can be sent: an engine, another balancer, a third-party API.
@@ -26,6 +26,13 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Best a [`CallError`], which says how far the request had come; any other error counts as
     /// [`Sent::Yes`](Sent::Yes).
     async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError>;
+
+    /// Whether what a call has sent can be sent nowhere else, whatever becomes of it: where whoever asks is told by the call
+    /// itself where to go, and goes. Then the answer is passed on also where it is a refusal that somebody else could make
+    /// good. Default: it can. What was [not sent](Sent::No) goes elsewhere in any case.
+    fn sends_once(&self) -> bool {
+        false
+    }
 }
 
 /// Turns a spec into an upstream. Called when an upstream joins, and again when its spec changes.
@@ -41,6 +48,34 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 /// since it is not sent a third time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewConnection;
+
+/// The only upstreams that a request may go to: an extension of the request that the router gets. None of these, or an empty
+/// list: 503.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Only(pub Arc<[UpstreamId]>);
+
+/// What a host gives its own transport with a request, past the router: an extension of the request that the router gets,
+/// and of each that [`Upstream::call`] gets for it. Beside it the router then puts a [`Dispatch`].
+#[derive(Debug, Clone, Default)]
+pub struct Carried(pub Extensions);
+
+/// What the router says of a request that came with [`Carried`]: an extension of what [`Upstream::call`] gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Dispatch {
+    /// The model or adapter that is asked for. `None`: any.
+    pub model: Option<Arc<str>>,
+    /// Who comes next, the best first: as many as [`RouterOptions::alternatives`](crate::forward::RouterOptions::alternatives)
+    /// says, or as there are. Nothing is reserved there.
+    pub alternatives: Vec<UpstreamId>,
+    /// The body is another one than that which came: it names another model.
+    pub rewritten: bool,
+}
+
+/// Another upstream has answered than the one that was called: an extension of the response of [`Upstream::call`]. What the
+/// request takes, and how it went, counts there from then on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedBy(pub UpstreamId);
 
 /// How far a failed request had come: what decides whether it may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

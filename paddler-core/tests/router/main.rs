@@ -33,5 +33,6 @@ mod server;
 mod streams;
 mod stub;
 mod timing;
+mod transports;
 mod waiting;
 mod world;

@@ -29,6 +29,7 @@ use crate::forward::peer::Origin;
 use crate::forward::permit;
 use crate::forward::refusal::Refusal;
 use crate::forward::relay::{self, Relay};
+use crate::forward::rewrite;
 use crate::forward::rights::{Client, InUse};
 use crate::forward::sending::{Means, Outcome, Sending};
 use crate::forward::timeouts::Allowed;
@@ -38,6 +39,7 @@ use crate::observe::{InFlight, Metrics};
 use crate::queue::Charge;
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route};
+use crate::upstream::{Carried, Dispatch, Only};
 
 /// A request from its arrival to its answer. Dropped before that, its client has left.
 pub(super) struct Arrival {
@@ -122,11 +124,15 @@ impl Router {
             &options,
             inner.budget.clone(),
         );
-        let intake = intake.await?;
+        let mut intake = intake.await?;
         let (facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
         passage.permit(&mut head, &facts)?;
+        let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
-        let outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
+        let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
+        if let Some((_, dispatch)) = &mut outgoing.carried {
+            (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
+        }
         let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use.as_mut());
         match sending.run().await? {
             // What its tokens come to is not seen.
@@ -197,6 +203,7 @@ impl<'a> Passage<'a> {
             // The weight of a gateway's own key is not that of each tenant behind it.
             (facts.tenant, facts.tenant_weight) = (Some(tenant), 1);
         }
+        facts.only = head.parts.extensions.get().map(|Only(ids)| ids.clone());
         if let Some(host) = &options.annotate {
             host.annotate(&head.parts.headers, &mut facts);
         }
@@ -234,6 +241,7 @@ impl<'a> Passage<'a> {
         (id, websocket): (&HeaderValue, bool),
     ) -> Result<Outgoing, Refusal> {
         let mut parts = head.parts;
+        let carried = parts.extensions.remove::<Carried>();
         let bytes = intake.held.bytes();
         if bytes > 0 {
             check_body(&parts.method)?;
@@ -251,6 +259,7 @@ impl<'a> Passage<'a> {
             held: intake.held,
             allowed,
             websocket,
+            carried: carried.map(|carried| (carried, Dispatch::default())),
         })
     }
 

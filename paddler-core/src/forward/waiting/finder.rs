@@ -5,18 +5,18 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use tracing::{Level, debug, enabled, trace};
 
 use crate::Moment;
 use crate::queue::{Charge, Tried};
-use crate::request::Facts;
+use crate::request::RequestFacts;
 use crate::schedule::{
     Ask, Class, Ending, Explanation, NodeId, Observer, Outcome, Reason, Scratch, next_seed,
 };
 use crate::status::{Published, Snapshot};
-use crate::upstream::{Lease, Transport, Upstream, UpstreamTimeouts};
+use crate::upstream::{Lease, Transport, Upstream, UpstreamId, UpstreamTimeouts};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -28,6 +28,8 @@ pub(in crate::forward) struct Place {
     pub(in crate::forward) lease: Lease,
     pub(in crate::forward) upstream: Arc<dyn Upstream>,
     pub(in crate::forward) timeouts: UpstreamTimeouts,
+    /// Who comes next, the best first.
+    pub(in crate::forward) alternatives: Vec<UpstreamId>,
     /// What it was charged, if there was a queue for it.
     pub(in crate::forward) charge: Option<Charge>,
 }
@@ -51,6 +53,8 @@ pub(super) enum News {
 pub(super) struct Finder {
     pub(super) published: Published,
     seed: AtomicU64,
+    /// How many are told besides the one who is picked.
+    alternatives: AtomicUsize,
 }
 
 impl Finder {
@@ -58,7 +62,12 @@ impl Finder {
         Self {
             published,
             seed: AtomicU64::new(seed),
+            alternatives: AtomicUsize::new(0),
         }
+    }
+
+    pub(super) fn set_alternatives(&self, many: usize) {
+        self.alternatives.store(many, Relaxed);
     }
 
     pub(super) fn next_seed(&self) -> u64 {
@@ -69,7 +78,7 @@ impl Finder {
     /// wait. That it is refused always is.
     pub(super) fn place(
         &self,
-        facts: &Facts<'_>,
+        facts: &RequestFacts,
         tried: &Tried,
         now: Moment,
         news: News,
@@ -77,14 +86,14 @@ impl Finder {
         // A host's filter or cost may have a bug: it ends this request, and neither its connection nor the handing out.
         catch_unwind(AssertUnwindSafe(|| self.find(facts, tried, now, news))).unwrap_or_else(|_| {
             tracing::error!(
-                model = facts.model.unwrap_or_default(),
+                model = facts.model.as_deref().unwrap_or_default(),
                 "a part of the tree panicked"
             );
             Err(Ending::new(Class::Never, Reason::FilterFailed, NodeId::default()))
         })
     }
 
-    fn find(&self, facts: &Facts<'_>, tried: &Tried, now: Moment, news: News) -> Result<Found, Ending> {
+    fn find(&self, facts: &RequestFacts, tried: &Tried, now: Moment, news: News) -> Result<Found, Ending> {
         let snapshot = self.published.load();
         if !enabled!(Level::DEBUG) {
             let place = self.walk(&snapshot, facts, tried, now, &mut ())?;
@@ -92,7 +101,10 @@ impl Finder {
         }
         let mut why = Explanation::default();
         let found = self.walk(&snapshot, facts, tried, now, &mut why);
-        let (model, why) = (facts.model.unwrap_or_default(), why.summary(snapshot.tree()));
+        let (model, why) = (
+            facts.model.as_deref().unwrap_or_default(),
+            why.summary(snapshot.tree()),
+        );
         match found {
             Ok(place) => Ok(Found {
                 place,
@@ -111,10 +123,14 @@ impl Finder {
     }
 
     /// Whether anybody could take the request, at once or when there is room, besides those who are left out for it now.
-    pub(super) fn others_could(&self, facts: &Facts<'_>, tried: &Tried, now: Moment) -> bool {
+    pub(super) fn others_could(&self, facts: &RequestFacts, tried: &Tried, now: Moment) -> bool {
         let snapshot = self.published.load();
         let except = tried.left_out(now);
-        let ask = Ask::new(facts, now, self.next_seed()).except(&except);
+        let (view, seed) = (facts.as_facts(), self.next_seed());
+        let ask = Ask {
+            only: facts.only.as_deref(),
+            ..Ask::new(&view, now, seed).except(&except)
+        };
         match SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, &mut ())) {
             Outcome::Picked(_) => true,
             Outcome::Wait(ending) => ending.reason.is_contention(),
@@ -125,7 +141,7 @@ impl Finder {
     fn walk<O: Observer>(
         &self,
         snapshot: &Snapshot,
-        facts: &Facts<'_>,
+        facts: &RequestFacts,
         tried: &Tried,
         now: Moment,
         observer: &mut O,
@@ -135,8 +151,16 @@ impl Finder {
             return Err(ending(Class::Later, Reason::NoUpstream));
         }
         let except = tried.left_out(now);
-        let ask = Ask::new(facts, now, self.next_seed()).except(&except);
-        let lease = SCRATCH.with_borrow_mut(|scratch| snapshot.reserve(&ask, scratch, observer))?;
+        let (view, seed) = (facts.as_facts(), self.next_seed());
+        let ask = Ask {
+            only: facts.only.as_deref(),
+            ..Ask::new(&view, now, seed).except(&except)
+        };
+        let ask = ask.want(1 + self.alternatives.load(Relaxed));
+        let (lease, picks) =
+            SCRATCH.with_borrow_mut(|scratch| snapshot.reserve_ranked(&ask, scratch, observer))?;
+        let next = picks.iter().skip(1).filter_map(|next| snapshot.spec(next));
+        let alternatives = next.map(|spec| spec.id.clone()).collect();
         let entry = snapshot.find(lease.upstream().as_str());
         let spec = entry.map(|entry| entry.spec());
         match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec.timeouts))) {
@@ -144,6 +168,7 @@ impl Finder {
                 lease,
                 upstream: transport.0.clone(),
                 timeouts,
+                alternatives,
                 charge: None,
             }),
             // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to

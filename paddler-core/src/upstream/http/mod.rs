@@ -78,6 +78,11 @@ impl UpstreamKey {
         value.set_sensitive(true);
         Some(Self(value))
     }
+
+    /// What stands in `Authorization`: for transports of one's own.
+    pub fn authorization(&self) -> &HeaderValue {
+        &self.0
+    }
 }
 
 impl fmt::Debug for UpstreamKey {
