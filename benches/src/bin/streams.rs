@@ -24,6 +24,7 @@ use paddler_benches::harness::engines::EngineProcess;
 use paddler_benches::harness::gateway::GatewayProcess;
 use paddler_benches::harness::http::Connection;
 use paddler_benches::harness::programs::{Programs, raise_open_files};
+use paddler_benches::harness::trial::run;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -60,33 +61,15 @@ const OTHERS: usize = 300;
 const END: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = runtime
-        .map_err(Failure::from)
-        .and_then(|runtime| runtime.block_on(run(&arguments)));
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("streams: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    run("streams", trial)
 }
 
-async fn run(arguments: &Arguments) -> Result<bool, Failure> {
-    let files = raise_open_files()?;
-    let needed = 2 * arguments.streams as u64 + 1_000;
+fn enough_files(streams: usize) -> Result<(), Failure> {
+    let (files, needed) = (raise_open_files()?, 2 * streams as u64 + 1_000);
     if files < needed {
         return Err(format!("{needed} open files are needed, and {files} may be had").into());
     }
-    let programs = Programs::build()?;
-    let folder = std::env::temp_dir().join(format!("paddler-streams-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let result = trial(arguments, &programs, &folder).await;
-    std::fs::remove_dir_all(&folder)?;
-    result
+    Ok(())
 }
 
 /// An engine for idle streams, one for slow readers, and one for others.
@@ -113,6 +96,7 @@ async fn start_engines(programs: &Programs, folder: &Path) -> Result<[EngineProc
 }
 
 async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Result<bool, Failure> {
+    enough_files(arguments.streams)?;
     let engines = start_engines(programs, folder).await?;
     let upstreams: Vec<_> = engines
         .iter()

@@ -5,6 +5,7 @@ pub mod engines;
 pub mod gateway;
 pub mod http;
 pub mod programs;
+pub mod trial;
 
 /// What went wrong with the trial itself.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::histogram::Histogram;
 use super::metrics::Metrics;
 use super::names::{self, Family};
+use super::upstreams::UpstreamStatus;
 use crate::Moment;
-use crate::health::{Cause, HealthState, UpstreamHealth};
+use crate::health::Cause;
 use crate::queue::{ClassWaits, Priority};
 use crate::status::{Degraded, Entry, Snapshot};
 use crate::upstream::UpstreamIndex;
@@ -107,34 +108,36 @@ impl Page<'_> {
         let age = self.now.since(self.snapshot.published());
         page.one(&names::SNAPSHOT_AGE, age.as_secs_f64())?;
         self.pool(page)?;
-        self.each(page, &names::ABLE, |slot, _| {
-            Some(truth(self.snapshot.is_able(slot)))
+        // The rows of the management API are those of this page.
+        let rows = UpstreamStatus::all(self.snapshot, self.now);
+        let each = |page: &mut Writer<'_, '_>, family, value: fn(&UpstreamStatus) -> Option<f64>| {
+            page.each(family, &rows, value)
+        };
+        each(page, &names::ABLE, |row| Some(truth(row.able)))?;
+        each(page, &names::DRAINING, |row| Some(truth(row.draining)))?;
+        let states = [
+            (&names::EJECTED, "ejected"),
+            (&names::PROBING, "probing"),
+            (&names::WARMING, "warming"),
+        ];
+        for (family, state) in states {
+            page.each(family, &rows, |row| {
+                Some(truth(row.service.as_ref()?.state == state))
+            })?;
+        }
+        each(page, &names::PAUSED, |row| {
+            Some(truth(row.service.as_ref()?.paused_for.is_some()))
         })?;
-        self.each(page, &names::DRAINING, |slot, _| {
-            Some(truth(ledger.is_barred(slot)))
+        each(page, &names::OPEN, |row| Some(f64::from(row.open_weight)))?;
+        each(page, &names::LIMIT, |row| row.limit_weight.map(f64::from))?;
+        each(page, &names::RUNNING, |row| row.running.map(f64::from))?;
+        each(page, &names::QUEUED, |row| row.waiting.map(f64::from))?;
+        each(page, &names::KV_CACHE, |row| row.kv_cache_usage)?;
+        each(page, &names::REPORT_AGE, |row| {
+            Some(row.report_age?.as_secs_f64())
         })?;
-        self.health(page)?;
-        self.each(page, &names::OPEN, |slot, _| {
-            Some(f64::from(ledger.reserved(slot).weight()))
-        })?;
-        self.each(page, &names::LIMIT, |_, entry| entry.limit().map(f64::from))?;
-        self.each(page, &names::RUNNING, |_, entry| {
-            let report = entry.report()?;
-            report.running.or(report.slots_busy).map(f64::from)
-        })?;
-        self.each(page, &names::QUEUED, |_, entry| {
-            entry.report()?.waiting.map(f64::from)
-        })?;
-        self.each(page, &names::KV_CACHE, |_, entry| {
-            // A source of the host's may say anything; what is no number is unknown, and is left out.
-            entry.report()?.kv_cache_usage.filter(|usage| usage.is_finite())
-        })?;
-        self.each(page, &names::REPORT_AGE, |_, entry| {
-            entry.report()?;
-            Some(self.now.since(entry.reported_at()).as_secs_f64())
-        })?;
-        self.each(page, &names::FAILED_POLLS, |_, entry| {
-            Some(f64::from(entry.failures()))
+        each(page, &names::FAILED_POLLS, |row| {
+            Some(f64::from(row.failed_polls))
         })?;
         self.missing(page)
     }
@@ -156,41 +159,6 @@ impl Page<'_> {
             causes.map(|(cause, count)| (cause.as_str(), count)).collect(),
         )?;
         page.one(&names::SPARED, pool.spared as f64)
-    }
-
-    fn health(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
-        let mut each = |family: &Family, holds: fn(&UpstreamHealth, Moment) -> bool| {
-            self.each(page, family, |slot, _| {
-                let health = self.snapshot.health(UpstreamIndex(slot))?;
-                Some(truth(holds(&health, self.now)))
-            })
-        };
-        each(&names::EJECTED, |health, _| {
-            matches!(health.state, HealthState::Ejected { .. })
-        })?;
-        each(&names::PROBING, |health, _| health.state == HealthState::Probing)?;
-        each(&names::WARMING, |health, _| {
-            matches!(health.state, HealthState::Warming { .. })
-        })?;
-        each(&names::PAUSED, |health, now| {
-            health.paused_until.is_some_and(|until| now < until)
-        })
-    }
-
-    /// One series for each upstream of which there is something to say.
-    fn each(
-        &self,
-        page: &mut Writer<'_, '_>,
-        family: &Family,
-        value: impl Fn(u32, &Entry) -> Option<f64>,
-    ) -> fmt::Result {
-        page.head(family)?;
-        self.snapshot
-            .iter()
-            .try_for_each(|(upstream, entry)| match value(upstream.0, entry) {
-                Some(value) => page.sample(family, "", &[entry.spec().id.as_str()], value),
-                None => Ok(()),
-            })
     }
 
     fn missing(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
@@ -245,6 +213,20 @@ impl Writer<'_, '_> {
     fn one(&mut self, family: &Family, value: f64) -> fmt::Result {
         self.head(family)?;
         self.sample(family, "", &[], value)
+    }
+
+    /// One series for each upstream of which there is something to say.
+    fn each(
+        &mut self,
+        family: &Family,
+        rows: &[UpstreamStatus],
+        value: impl Fn(&UpstreamStatus) -> Option<f64>,
+    ) -> fmt::Result {
+        self.head(family)?;
+        rows.iter().try_for_each(|row| match value(row) {
+            Some(value) => self.sample(family, "", &[&row.id], value),
+            None => Ok(()),
+        })
     }
 
     fn counts<L: AsRef<str>>(&mut self, family: &Family, counts: Vec<(L, u64)>) -> fmt::Result {

@@ -160,6 +160,7 @@ impl UpstreamStatus {
             health: report.and_then(|report| report.health),
             running: report.and_then(|report| report.running.or(report.slots_busy)),
             waiting: report.and_then(|report| report.waiting),
+            // A source of the host's may say anything; what is no number is unknown.
             kv_cache_usage: report
                 .and_then(|report| report.kv_cache_usage)
                 .filter(|usage| usage.is_finite()),

@@ -18,12 +18,7 @@ mod tls;
 mod websocket;
 mod wire;
 
-#[allow(dead_code, reason = "it is shared with the tests of the router")]
-#[path = "../router/client.rs"]
-mod client;
-#[allow(dead_code, reason = "it is shared with the tests of the router")]
-#[path = "../router/stub.rs"]
-mod stub;
-#[allow(dead_code, reason = "it is shared with the tests of the router")]
-#[path = "../router/world.rs"]
-mod world;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::{client, stub, world};

@@ -9,7 +9,6 @@
 mod accepting;
 mod answers;
 mod by_model;
-mod client;
 #[cfg(feature = "decompress")]
 mod compressed;
 mod ejecting;
@@ -31,8 +30,11 @@ mod requests;
 mod retrying;
 mod server;
 mod streams;
-mod stub;
 mod timing;
 mod transports;
 mod waiting;
-mod world;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::{client, stub, world};

@@ -36,6 +36,7 @@ use paddler_benches::harness::draw::Draw;
 use paddler_benches::harness::engines::EngineProcess;
 use paddler_benches::harness::gateway::{GatewayProcess, sum};
 use paddler_benches::harness::programs::Programs;
+use paddler_benches::harness::trial::run;
 use serde_json::json;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, sleep};
@@ -81,32 +82,13 @@ const ENGINES: usize = 6;
 const QUIET: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = runtime
-        .map_err(Failure::from)
-        .and_then(|runtime| runtime.block_on(run(&arguments)));
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("chaos: {error}");
-            ExitCode::FAILURE
+    run("chaos", async |arguments: &Arguments, programs, folder| {
+        if arguments.kill_one {
+            kill::trial(arguments, programs, folder).await
+        } else {
+            trial(arguments, programs, folder).await
         }
-    }
-}
-
-async fn run(arguments: &Arguments) -> Result<bool, Failure> {
-    let programs = Programs::build()?;
-    let folder = std::env::temp_dir().join(format!("paddler-chaos-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let result = if arguments.kill_one {
-        kill::trial(arguments, &programs, &folder).await
-    } else {
-        trial(arguments, &programs, &folder).await
-    };
-    std::fs::remove_dir_all(&folder)?;
-    result
+    })
 }
 
 async fn start_engines(
