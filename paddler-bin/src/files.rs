@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// The largest file that is read, in bytes: 16 MiB, four times the longest config and a hundred thousand keys.
@@ -39,6 +40,11 @@ fn content(file: &Path) -> Option<u64> {
         Err(_) => return None,
     }
     Some(hasher.finish())
+}
+
+/// Whether it is what another program writes into.
+pub(crate) fn is_pipe(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|file| file.file_type().is_fifo())
 }
 
 /// What a file holds, unless that is more than any config or list of keys: a mistaken path must not take all memory.

@@ -176,10 +176,25 @@ impl Reloads {
         self.watched.is_due(now)
     }
 
+    async fn load(&self) -> Result<Loaded, Faulty> {
+        match self.watched.files().find(|file| files::is_pipe(file)) {
+            // Read again it would be empty, or never come to its end.
+            Some(pipe) => Err(Faulty {
+                why: format!(
+                    "{} is a pipe, which can be read once: name a file to have it read again",
+                    pipe.display()
+                )
+                .into(),
+                files: Vec::new(),
+            }),
+            None => self.origin.load().await,
+        }
+    }
+
     async fn reload(&mut self) -> Report {
         // Looked at before they are read: what changes meanwhile is a change.
         let before = self.look().await;
-        let applied = match self.origin.load().await {
+        let applied = match self.load().await {
             Ok(loaded) => self.apply(loaded).await.map_err(|why| Faulty {
                 why,
                 files: Vec::new(),

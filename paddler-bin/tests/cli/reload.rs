@@ -373,3 +373,34 @@ async fn a_file_that_is_not_there_is_told_with_its_place_and_what_a_flag_covers_
         "{ended:?}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_from_a_pipe_is_not_read_again_and_stays_in_force() {
+    let engine = engine("m").await;
+    let pipe = path("reload-pipe", "");
+    fs::remove_file(&pipe).unwrap();
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let args = [
+        "gateway",
+        "--listen=127.0.0.1:0",
+        "--management=127.0.0.1:0",
+        "--config",
+        &pipe,
+    ];
+    let program = Program::start(&args, &[]);
+    fs::write(&pipe, upstreams(&[("a", &engine)])).unwrap();
+    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
+    program.logs(|line| line.contains("upstream is ready"));
+    program.signal("HUP");
+    program.logs(|line| line.contains("reload-pipe is a pipe, which can be read once"));
+    let answer = ask(address, post("/v1/chat/completions", &chat("m", 3))).await;
+    assert!(answer.is_good(), "{answer:?}");
+    program.signal("TERM");
+    assert_eq!(program.ended().await.status.code(), Some(0));
+}
