@@ -2,13 +2,13 @@
 //!
 //! The vectors, what their names mean and where we mean something else: `tests/data/vectors/README.md`. Another file of
 //! the same shape can be named in the environment variable `PADDLER_VECTORS`. With `--nocapture` each family's counts
-//! are printed.
+//! are printed, and `PADDLER_VECTOR_OUTCOMES` names a file to write what came out of each that passed.
 
 mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use paddler_core::Moment;
 use paddler_core::request::Facts;
@@ -23,43 +23,33 @@ use paddler_core::source::prometheus::{self, Selector};
 use paddler_core::source::vllm::{VllmNames, read_metrics};
 use paddler_core::status::{Adapters, Failure, FailureKind, Report, StatusEvent};
 use pool::{Pool, Told};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Families of which nothing is built.
-const FAMILIES_NOT_BUILT: [&str; 9] = [
-    "admission",
-    "ext_proc",
-    "flow_order",
-    "picker",
-    "prefix_cache",
-    "probabilistic",
-    "saturation",
-    "scorer",
-    "traffic_split",
-];
+/// What is not built, and of which vectors we mean something else: for every host that runs them.
+#[derive(Deserialize)]
+struct NotBuilt {
+    families: Vec<String>,
+    /// Trees and filters.
+    names: Vec<String>,
+    /// Whose text is not read.
+    engines: Vec<String>,
+    /// By vector, and what we mean.
+    deviations: BTreeMap<String, String>,
+}
 
-/// Trees and filters that are not built.
-const NAMES_NOT_BUILT: [&str; 11] = [
-    "context_length_aware_filter",
-    "decode_filter",
-    "encode_filter",
-    "lora_soft_affinity",
-    "prefill_filter",
-    "prefix_cache_affinity_filter",
-    "saturation_gate_then_tree_v04",
-    "slo_headroom_tier_filter",
-    "soft_tree_v03",
-    "tree_645",
-    "tree_v04",
-];
+static NOT_BUILT: LazyLock<NotBuilt> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("data/vectors/not_built.json")).expect("the list can be read")
+});
 
-/// Text of engines that are not read.
-const ENGINES_NOT_BUILT: [&str; 2] = ["sglang", "triton-tensorrt-llm"];
+fn has(list: &[String], word: &str) -> bool {
+    list.iter().any(|one| one == word)
+}
 
 /// Asserts what we expect of a vector.
 type Check = fn(&Value);
 
-/// Vectors of which we mean something else, and what.
+/// Asserts, of each vector of which we mean something else, what we mean.
 const DEVIATIONS: [(&str, Check); 2] = [
     (
         "metrics.seed.one-missing-discards-all",
@@ -72,7 +62,8 @@ const DEVIATIONS: [(&str, Check); 2] = [
 ];
 
 enum Verdict {
-    Passed,
+    /// With what came out.
+    Passed(Value),
     Skipped,
 }
 
@@ -90,12 +81,18 @@ fn the_vectors_hold() {
     let text = std::fs::read_to_string(&path).unwrap();
     let file: Value = serde_json::from_str(&text).unwrap();
     let mut families: BTreeMap<String, Counts> = BTreeMap::new();
-    let mut faults = Vec::new();
+    let (mut faults, mut outcomes) = (Vec::new(), String::new());
     for vector in file["vectors"].as_array().expect("a list of vectors") {
         let counts = families.entry(text_of(vector, "family").into()).or_default();
         // One vector that panics must not hide the others.
         match std::panic::catch_unwind(|| judge(vector)) {
-            Ok(Ok(Verdict::Passed)) => counts.passed += 1,
+            Ok(Ok(Verdict::Passed(outcome))) => {
+                counts.passed += 1;
+                outcomes.push_str(&format!(
+                    "{}\n",
+                    json!({"name": vector["id"], "outcome": outcome})
+                ));
+            }
             Ok(Ok(Verdict::Skipped)) => counts.skipped += 1,
             Ok(Err(fault)) => {
                 counts.failed += 1;
@@ -117,6 +114,9 @@ fn the_vectors_hold() {
         } = counts;
         println!("family {family} passed {passed} failed {failed} skipped {skipped}");
     }
+    if let Some(path) = std::env::var_os("PADDLER_VECTOR_OUTCOMES") {
+        std::fs::write(path, outcomes).unwrap();
+    }
     assert!(!families.is_empty(), "no vectors in {}", path.display());
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -132,9 +132,9 @@ fn judge(vector: &Value) -> Result<Verdict, String> {
         return Ok(Verdict::Skipped);
     }
     match family {
-        _ if FAMILIES_NOT_BUILT.contains(&family) => Ok(Verdict::Skipped),
+        _ if has(&NOT_BUILT.families, family) => Ok(Verdict::Skipped),
         "decision_tree" | "filter" | "ext_proc_schedule" => {
-            if NAMES_NOT_BUILT.contains(&name) {
+            if has(&NOT_BUILT.names, name) {
                 return Ok(Verdict::Skipped);
             }
             schedule(vector, tree_of(name, &vector["params"])?)
@@ -230,7 +230,10 @@ fn schedule(vector: &Value, tree: Tree) -> Result<Verdict, String> {
     Ok(if never_scraped {
         Verdict::Skipped
     } else {
-        Verdict::Passed
+        Verdict::Passed(match told.outcome.ending() {
+            None => json!({"pods": told.survivors.iter().collect::<BTreeSet<_>>()}),
+            Some(ending) => json!({"refused": ending.reason.as_str()}),
+        })
     })
 }
 
@@ -297,14 +300,13 @@ fn metrics(vector: &Value) -> Result<Verdict, String> {
                     .ok_or("no sample")?,
             );
             check("match", &Some(found), &expect["match"].as_bool())?;
+            Ok(Verdict::Passed(json!({"match": found})))
         }
         // Which engine's names are looked for is for the spec of the upstream to say.
-        "prometheus_text" if expect.get("by_engine_label").is_some() => return Ok(Verdict::Skipped),
-        "prometheus_text" if ENGINES_NOT_BUILT.contains(&text_of(params, "engine")) => {
-            return Ok(Verdict::Skipped);
-        }
+        "prometheus_text" if expect.get("by_engine_label").is_some() => Ok(Verdict::Skipped),
+        "prometheus_text" if has(&NOT_BUILT.engines, text_of(params, "engine")) => Ok(Verdict::Skipped),
         "prometheus_text" if params.get("engine").is_some() => {
-            return Err(format!("unknown engine {}", params["engine"]));
+            Err(format!("unknown engine {}", params["engine"]))
         }
         "prometheus_text" if params.get("spec").is_some() => {
             let selector: Selector = text_of(params, "spec").parse().map_err(|_| "no selector")?;
@@ -320,11 +322,26 @@ fn metrics(vector: &Value) -> Result<Verdict, String> {
                 &!report.degraded.is_empty(),
                 &expect["error"].as_bool().unwrap_or(false),
             )?;
+            Ok(Verdict::Passed(read(&report)))
         }
-        "prometheus_text" => page(params, expect)?,
-        unknown => return Err(format!("unknown subject {unknown:?}")),
+        "prometheus_text" => page(params, expect),
+        unknown => Err(format!("unknown subject {unknown:?}")),
     }
-    Ok(Verdict::Passed)
+}
+
+/// What was read of a page.
+fn read(report: &Report) -> Value {
+    let names = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let adapters = report.adapters.as_ref().map(|adapters| {
+        json!({"max": adapters.max, "running": names(&adapters.running), "waiting": names(&adapters.waiting)})
+    });
+    json!({
+        "running": report.running,
+        "waiting": report.waiting,
+        "kv_cache_usage": report.kv_cache_usage,
+        "adapters": adapters,
+        "degraded": report.degraded.len(),
+    })
 }
 
 fn selector_of(labels: &Value) -> Selector {
@@ -341,7 +358,7 @@ fn series_of(labels: &Value) -> String {
 }
 
 /// A page of vLLM, under its own names or under those of `mapping`.
-fn page(params: &Value, expect: &Value) -> Result<(), String> {
+fn page(params: &Value, expect: &Value) -> Result<Verdict, String> {
     let mut names = VllmNames::default();
     if let Some(mapping) = params.get("mapping") {
         let named = |what: &str| mapping[what].as_str().map(Selector::new).into_iter().collect();
@@ -391,11 +408,11 @@ fn page(params: &Value, expect: &Value) -> Result<(), String> {
             report.running,
             report.waiting,
             report.kv_cache_usage,
-            report.adapters,
+            report.adapters.clone(),
         );
         check("unchanged", &known, &(None, None, None, None))?;
     }
-    Ok(())
+    Ok(Verdict::Passed(read(&report)))
 }
 
 fn a_missing_signal_is_unknown_and_the_rest_counts(vector: &Value) {
@@ -428,6 +445,13 @@ fn who_could_not_be_asked_is_unknown(_vector: &Value) {
     let snapshot = pool.publish();
     assert_eq!(snapshot.len(), 1, "it is still there");
     assert!(snapshot.find("a").is_some_and(|entry| entry.report().is_none()));
+}
+
+#[test]
+fn each_deviation_in_the_list_says_what_we_mean() {
+    let listed: BTreeSet<_> = NOT_BUILT.deviations.keys().map(String::as_str).collect();
+    let asserted = DEVIATIONS.iter().map(|(id, _)| *id).collect();
+    assert_eq!(listed, asserted);
 }
 
 #[test]

@@ -95,6 +95,7 @@
 //! | `tunnel_idle` | the same | neither end of a WebSocket said anything (`timeouts.tunnel_idle`) |
 
 mod accept;
+mod acquire;
 mod admission;
 mod asked;
 mod attempt;
@@ -112,6 +113,7 @@ mod keys;
 mod line;
 mod local;
 mod metered;
+mod no_place;
 mod options;
 mod peer;
 mod permit;
@@ -138,6 +140,7 @@ mod waiting;
 mod words;
 
 pub use accept::{Accept, Connection, OverTls, Peer};
+pub use acquire::Acquired;
 pub use body::{Body, BoxError};
 pub use headers::bearer;
 #[cfg(feature = "keys")]

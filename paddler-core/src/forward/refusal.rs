@@ -86,8 +86,26 @@ impl Refusal {
         tracing::debug!(status, %reason, error = self.message, "refused");
     }
 
-    /// What an end of the walk means for the client.
-    pub(super) fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
+    /// What an end of the walk means for the client, who asked for this `model`. `after`: when to come again, where that
+    /// helps.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use paddler_core::Moment;
+    /// use paddler_core::forward::Refusal;
+    /// use paddler_core::request::Facts;
+    /// use paddler_core::schedule::{Ask, Scratch, trees};
+    /// use paddler_core::status::StatusBoard;
+    ///
+    /// let snapshot = StatusBoard::new(trees::balancer()).publish(Moment::ZERO);
+    /// let facts = Facts::new();
+    /// let ask = Ask::new(&facts, Moment::ZERO, 1);
+    /// let ending = snapshot.reserve(&ask, &mut Scratch::default(), &mut ()).unwrap_err();
+    /// let refusal = Refusal::of_ending(&ending, None, Duration::from_secs(2));
+    /// assert_eq!((refusal.status.as_u16(), &*refusal.reason), (503, "no_upstream"));
+    /// ```
+    #[must_use]
+    pub fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
         use crate::schedule::Reason;
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
         let model = model.unwrap_or("(any)");
@@ -108,7 +126,7 @@ impl Refusal {
                     .as_ref()
                     .map(|error| format!(": {error}"))
                     .unwrap_or_default();
-                let message = format!("the filter at node {} could not judge{error}", ending.node.get());
+                let message = format!("node {} of the tree could not judge{error}", ending.node.get());
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, reason, message)
             }
             (_, Class::Shed) => {

@@ -154,6 +154,11 @@ impl Router {
         RouterOptions::clone(&self.0.options.load())
     }
 
+    pub(super) fn places(&self) -> (&Places, &Published, Clock) {
+        let inner = &*self.0;
+        (&inner.places, &inner.published, inner.clock)
+    }
+
     /// What is counted.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.0.metrics

@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::attempt::{Answered, Failed, How, Outgoing, attempt};
 use super::body::Body;
+use super::no_place::Known;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
@@ -15,7 +16,7 @@ use super::waiting::{NoPlace, Places};
 use crate::clock::Clock;
 use crate::health::FaultReceipt;
 use crate::observe::Metrics;
-use crate::queue::{Charge, Priority, QueueFull, RetryBudget, Tried, Used};
+use crate::queue::{Charge, Priority, RetryBudget, Tried, Used};
 use crate::request::RequestFacts;
 use crate::schedule::Class;
 use crate::status::Published;
@@ -342,81 +343,23 @@ impl<'a> Sending<'a> {
         refusal.retry_after(self.means.options.retry_after)
     }
 
-    /// When to come again: when the queue will have moved on by as many as wait before such a request. Where nobody can
-    /// serve, how fast it moves says nothing.
-    fn retry_after(&self, busy: bool) -> std::time::Duration {
-        let otherwise = self.means.options.retry_after;
-        if busy {
-            self.means.places.retry_after(self.facts.priority, otherwise)
-        } else {
-            otherwise
-        }
-    }
-
     fn no_place(&self, no_place: NoPlace) -> Refusal {
-        let now = self.means.clock.now();
-        // What nobody could ever serve is told so also while all are paused.
-        if no_place.ending().class == Class::Later
-            && let Some(until) = self.means.published.load().all_paused_until(now)
-        {
-            let message = "every upstream has asked to be left alone for a while";
-            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
-            return refusal.retry_after(until.since(now));
-        }
-        let busy = no_place.ending().reason.is_contention();
-        let after = self.retry_after(busy);
-        let model = self.facts.model.as_deref();
-        match no_place {
-            NoPlace::Ending { ending, waited } => {
-                let mut refusal = Refusal::of_ending(&ending, model, after);
-                if waited {
-                    let waited = self.means.clock.now().since(self.facts.arrived);
-                    refusal.message =
-                        format!("{} after waiting {:.1} s", refusal.message, waited.as_secs_f64());
-                }
-                if refusal.status == StatusCode::NOT_FOUND {
-                    refusal.message = format!("{}; known: {}", refusal.message, self.known_models());
-                }
-                refusal
-            }
-            NoPlace::Full { full, ending } if busy => {
-                let what = match full {
-                    QueueFull::Bytes => {
-                        "the bodies of the requests that wait take all the memory meant for them"
-                    }
-                    _ => "as many requests wait as may",
-                };
-                let message = format!("{what}, since every upstream is busy ({})", ending.reason);
-                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(after)
-            }
-            NoPlace::Evicted { ending } if busy => {
-                let message = format!(
-                    "the queue is full of requests that come first, since every upstream is busy ({})",
-                    ending.reason
-                );
-                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "evicted", message).retry_after(after)
-            }
-            NoPlace::Full { ending, .. } | NoPlace::Evicted { ending } => {
-                Refusal::of_ending(&ending, model, after)
-            }
-        }
-    }
-
-    /// The names that could have been asked for, as many as a person would read.
-    fn known_models(&self) -> String {
-        let snapshot = self.means.published.load();
-        let client = self.means.client;
-        let his = |name: &&str| client.is_none_or(|client| client.may_use(Some(name), &snapshot));
-        let mut names: Vec<_> = snapshot.models().map(|(name, _)| name).filter(his).collect();
-        names.sort_unstable();
-        let more = names.len().saturating_sub(20);
-        names.truncate(20);
-        let listed = names.join(", ");
-        if more > 0 {
-            format!("{listed} and {more} more")
-        } else {
-            listed
-        }
+        let Means {
+            places,
+            published,
+            clock,
+            client,
+            options,
+            ..
+        } = self.means;
+        no_place.refusal(&Known {
+            places,
+            published,
+            now: clock.now(),
+            retry_after: options.retry_after,
+            facts: self.facts,
+            client,
+        })
     }
 }
 

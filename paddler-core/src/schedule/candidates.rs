@@ -2,6 +2,7 @@
 
 use super::context::PickCx;
 use super::cost::{Cost, order};
+use super::filter::FilterError;
 use crate::upstream::{LANES, UpstreamIndex, bit, set};
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
@@ -207,11 +208,11 @@ impl CandidateSet<'_> {
         cx: &PickCx<'_>,
         cost: &dyn Cost,
         with: impl FnOnce(&mut Self, &mut Vec<Option<f32>>) -> R,
-    ) -> R {
+    ) -> Result<R, FilterError> {
         let mut costs = std::mem::take(&mut self.arena.costs);
         costs.clear();
-        cost.costs(cx, self, &mut costs);
-        let result = with(self, &mut costs);
+        let judged = cost.costs(cx, self, &mut costs);
+        let result = judged.map(|()| with(self, &mut costs));
         self.arena.costs = costs;
         result
     }
@@ -223,10 +224,10 @@ impl CandidateSet<'_> {
         cx: &PickCx<'_>,
         cost: &dyn Cost,
         with: impl FnOnce(&mut Self, &mut Vec<i32>) -> R,
-    ) -> R {
+    ) -> Result<R, FilterError> {
         let mut orders = std::mem::take(&mut self.arena.orders);
         orders.clear();
-        self.with_costs(cx, cost, |set, costs| {
+        let judged = self.with_costs(cx, cost, |set, costs| {
             let unknown = if costs.contains(&None) {
                 set.median_cost(costs)
             } else {
@@ -235,7 +236,7 @@ impl CandidateSet<'_> {
             let unknown = unknown.unwrap_or(0.0);
             orders.extend(costs.iter().map(|cost| order(cost.unwrap_or(unknown))));
         });
-        let result = with(self, &mut orders);
+        let result = judged.map(|()| with(self, &mut orders));
         self.arena.orders = orders;
         result
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::candidates::CandidateSet;
 use super::context::{PickCx, Reads};
+use super::filter::FilterError;
 use crate::upstream::UpstreamIndex;
 
 /// How costly it would be to send this request there. Lower is better.
@@ -13,12 +14,27 @@ use crate::upstream::UpstreamIndex;
 /// unknown is neither idle nor full. NaN never wins against a number.
 pub trait Cost: fmt::Debug + Send + Sync + 'static {
     /// The cost, in a unit that is the same for all upstreams.
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32>;
+    ///
+    /// # Errors
+    /// When it cannot judge. A leaf then ends the walk and names itself; a filter that goes by the cost fails, and the mean
+    /// of a `gate` is not below anything.
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError>;
 
     /// The cost of each candidate, in the order of places. There is no need to write this: it is here so that a leaf makes
     /// one dynamic call for all candidates.
-    fn costs(&self, cx: &PickCx<'_>, set: &CandidateSet<'_>, into: &mut Vec<Option<f32>>) {
-        into.extend(set.iter().map(|upstream| self.cost(cx, upstream)));
+    ///
+    /// # Errors
+    /// The first that [`cost`](Self::cost) gives.
+    fn costs(
+        &self,
+        cx: &PickCx<'_>,
+        set: &CandidateSet<'_>,
+        into: &mut Vec<Option<f32>>,
+    ) -> Result<(), FilterError> {
+        for upstream in set.iter() {
+            into.push(self.cost(cx, upstream)?);
+        }
+        Ok(())
     }
 
     /// Which of our own counters it looks at.
@@ -51,7 +67,7 @@ pub struct CostFn<F> {
     cost: F,
 }
 
-/// Makes a cost of a closure.
+/// Makes a cost of a closure. One that may fail is a type that implements [`Cost`].
 ///
 /// ```
 /// use paddler_core::schedule::{Node, Signals, Tree, cost_fn};
@@ -76,18 +92,23 @@ impl<F> Cost for CostFn<F>
 where
     F: Fn(&PickCx<'_>, UpstreamIndex) -> Option<f32> + Send + Sync + 'static,
 {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
-        (self.cost)(cx, upstream)
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
+        Ok((self.cost)(cx, upstream))
     }
 }
 
 impl Cost for Arc<dyn Cost> {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
         (**self).cost(cx, upstream)
     }
 
-    fn costs(&self, cx: &PickCx<'_>, set: &CandidateSet<'_>, into: &mut Vec<Option<f32>>) {
-        (**self).costs(cx, set, into);
+    fn costs(
+        &self,
+        cx: &PickCx<'_>,
+        set: &CandidateSet<'_>,
+        into: &mut Vec<Option<f32>>,
+    ) -> Result<(), FilterError> {
+        (**self).costs(cx, set, into)
     }
 
     fn reads(&self) -> Reads {

@@ -150,6 +150,13 @@ impl Explanation {
         }
         if let Some(ending) = &self.ending {
             line.push_str(&format!(" -> {}: {}", ending.class, ending.reason));
+            // A filter has said it where it stands; a leaf makes no step.
+            let at_a_step = |step: &Step| step.node == ending.node && step.error.is_some();
+            if let Some(error) = &ending.error
+                && !self.steps.iter().any(at_a_step)
+            {
+                line.push_str(&format!(" ({error})"));
+            }
         } else if !self.picked.is_empty() {
             let picked: Vec<_> = self.picked.iter().map(UpstreamId::as_str).collect();
             line.push_str(&format!(" -> {}", picked.join(", ")));

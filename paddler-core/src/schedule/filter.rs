@@ -8,7 +8,7 @@ use super::context::{PickCx, Reads};
 use super::outcome::{Class, Reason};
 use crate::upstream::UpstreamIndex;
 
-/// Why a filter could not judge. Cheap to make and to clone.
+/// Why a filter or a cost could not judge. Cheap to make and to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FilterError(Arc<str>);
 

@@ -74,7 +74,7 @@ pub enum Reason {
     NotLabelled,
     /// A race for the last place was lost as often as was tried.
     Contended,
-    /// A filter of the host's went wrong.
+    /// A filter or cost of the host's went wrong.
     FilterFailed,
     /// A filter of the host's left nobody.
     Filtered,
@@ -140,7 +140,7 @@ pub struct Ending {
     pub node: NodeId,
     /// When asking again can give another answer though nothing has changed: a fallback's patience ends then.
     pub until: Option<Moment>,
-    /// What the host's filter said, where it was one that failed.
+    /// What the host's filter or cost said, where it was one that failed.
     #[serde(skip)]
     pub error: Option<FilterError>,
 }
@@ -153,6 +153,14 @@ impl Ending {
             node,
             until: None,
             error: None,
+        }
+    }
+
+    /// What the host has put into this node could not judge.
+    pub(crate) fn failed(error: FilterError, node: NodeId) -> Self {
+        Self {
+            error: Some(error),
+            ..Self::new(Class::Never, Reason::FilterFailed, node)
         }
     }
 }

@@ -120,11 +120,7 @@ impl<O: Observer> Walk<'_, '_, O> {
         set: &mut CandidateSet<'_>,
     ) -> Flow {
         match self.narrow(node, filter, set) {
-            Err(error) => {
-                let mut ending = Ending::new(Class::Never, Reason::FilterFailed, node.id);
-                ending.error = Some(error);
-                Flow::Ended(ending)
-            }
+            Err(error) => Flow::Ended(Ending::failed(error, node.id)),
             Ok(()) if set.is_empty() => {
                 let lack = filter.lack(self.cx);
                 Flow::Ended(Ending::new(otherwise.unwrap_or(lack.class), lack.reason, node.id))
@@ -181,14 +177,25 @@ impl<O: Observer> Walk<'_, '_, O> {
                 |_| false,
             ),
             Gate::MeanBelow(cost, limit) => {
-                let known = set
-                    .iter()
-                    .filter_map(|upstream| cost.cost(self.cx, upstream))
-                    .filter(|cost| !cost.is_nan());
-                let (sum, count) = known.fold((0.0, 0u32), |(sum, n), cost| (sum + f64::from(cost), n + 1));
-                count > 0 && sum / f64::from(count) < f64::from(*limit)
+                // Who cannot judge holds nothing.
+                self.mean(&**cost, set)
+                    .ok()
+                    .flatten()
+                    .is_some_and(|mean| mean < f64::from(*limit))
             }
         }
+    }
+
+    /// The mean of the costs that are known, if any is.
+    fn mean(&self, cost: &dyn Cost, set: &CandidateSet<'_>) -> Result<Option<f64>, FilterError> {
+        let (mut sum, mut count) = (0.0, 0u32);
+        for upstream in set.iter() {
+            if let Some(cost) = cost.cost(self.cx, upstream)?.filter(|cost| !cost.is_nan()) {
+                sum += f64::from(cost);
+                count += 1;
+            }
+        }
+        Ok((count > 0).then(|| sum / f64::from(count)))
     }
 
     fn first_of(&mut self, alternatives: &[Alternative], node: &Node, set: &mut CandidateSet<'_>) -> Flow {
@@ -228,20 +235,26 @@ impl<O: Observer> Walk<'_, '_, O> {
         self.observer.choosing(self.cx, node.id, set);
         let mut draw = Draw::new(self.cx.seed, node.id);
         let mut picks = Picks::default();
-        if let Kind::Least(cost) = &node.kind {
-            set.with_orders(self.cx, &**cost, |set, orders| {
+        let judged = if let Kind::Least(cost) = &node.kind {
+            let ranked = set.with_orders(self.cx, &**cost, |set, orders| {
                 self.rank(set, &mut picks, |set| {
-                    let place = least(orders, &mut draw)?;
-                    orders.remove(place);
-                    set.nth(place)
-                });
+                    let place = least(orders, &mut draw);
+                    Ok(place.and_then(|place| {
+                        orders.remove(place);
+                        set.nth(place)
+                    }))
+                })
             });
+            ranked.and_then(|ranked| ranked)
         } else {
             self.rank(set, &mut picks, |set| match &node.kind {
                 Kind::TwoChoices(cost) => self.two_choices(&**cost, set, &mut draw),
-                Kind::Rendezvous(key) => self.rendezvous(*key, set, &mut draw),
-                _ => set.nth(draw.below(set.len())),
-            });
+                Kind::Rendezvous(key) => Ok(self.rendezvous(*key, set, &mut draw)),
+                _ => Ok(set.nth(draw.below(set.len()))),
+            })
+        };
+        if let Err(error) = judged {
+            return Flow::Ended(Ending::failed(error, node.id));
         }
         self.observer.picked(self.cx, node.id, &picks);
         Flow::Picked(picks)
@@ -252,25 +265,34 @@ impl<O: Observer> Walk<'_, '_, O> {
         &self,
         set: &mut CandidateSet<'_>,
         picks: &mut Picks,
-        mut choose: impl FnMut(&CandidateSet<'_>) -> Option<UpstreamIndex>,
-    ) {
+        mut choose: impl FnMut(&CandidateSet<'_>) -> Result<Option<UpstreamIndex>, FilterError>,
+    ) -> Result<(), FilterError> {
         while picks.len() < self.want {
-            let Some(chosen) = choose(set) else { break };
+            let Some(chosen) = choose(set)? else { break };
             picks.push(chosen);
             set.remove(chosen);
         }
+        Ok(())
     }
 
-    fn two_choices(&self, cost: &dyn Cost, set: &CandidateSet<'_>, draw: &mut Draw) -> Option<UpstreamIndex> {
+    fn two_choices(
+        &self,
+        cost: &dyn Cost,
+        set: &CandidateSet<'_>,
+        draw: &mut Draw,
+    ) -> Result<Option<UpstreamIndex>, FilterError> {
         let n = set.len();
         let one = draw.below(n);
         if n < 2 {
-            return set.nth(one);
+            return Ok(set.nth(one));
         }
         // Two different ones: the second is drawn from the others.
         let two = draw.below(n - 1);
-        let (one, two) = (set.nth(one)?, set.nth(if two >= one { two + 1 } else { two })?);
-        let judged = (cost.cost(self.cx, one), cost.cost(self.cx, two));
+        let two = set.nth(if two >= one { two + 1 } else { two });
+        let (Some(one), Some(two)) = (set.nth(one), two) else {
+            return Ok(None);
+        };
+        let judged = (cost.cost(self.cx, one)?, cost.cost(self.cx, two)?);
         let second_is_better = match judged {
             (Some(a), Some(b)) => order(b) < order(a),
             // Of one known and one unknown, the median of the known is the known: a tie, unless it is no number.
@@ -278,7 +300,7 @@ impl<O: Observer> Walk<'_, '_, O> {
             (None, _) => false,
         };
         // The first was drawn at random, so on a tie each is as likely.
-        Some(if second_is_better { two } else { one })
+        Ok(Some(if second_is_better { two } else { one }))
     }
 
     fn rendezvous(&self, key: Key, set: &CandidateSet<'_>, draw: &mut Draw) -> Option<UpstreamIndex> {

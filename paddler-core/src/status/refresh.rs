@@ -48,6 +48,7 @@ enum Command {
     SetTree(Tree),
     SetHealth(HealthRules),
     SetPoll(Option<PollOptions>),
+    Publish(oneshot::Sender<()>),
     Drain {
         id: UpstreamId,
         draining: bool,
@@ -119,6 +120,20 @@ impl StatusLoop {
             .send(Command::Apply(event))
             .await
             .map_err(|_| LoopEnded)
+    }
+
+    /// Puts in force what was applied before, without the pause that publishes keep: for a host that has added an upstream
+    /// and wants to pick it at once. Answers when it is in force.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub async fn publish(&self) -> Result<(), LoopEnded> {
+        let (done, answer) = oneshot::channel();
+        self.commands
+            .send(Command::Publish(done))
+            .await
+            .map_err(|_| LoopEnded)?;
+        answer.await.map_err(|_| LoopEnded)
     }
 
     /// Has other rules for upstreams that fail hold from now on.
@@ -222,8 +237,7 @@ impl Keeper {
             }
             let now = self.clock.now();
             if self.board.publish_due().is_some_and(|due| due <= now) {
-                self.board.publish(now);
-                self.polls.published();
+                self.publish();
             }
             if check <= Instant::now() {
                 self.board.expire(now);
@@ -238,12 +252,23 @@ impl Keeper {
             Command::SetTree(tree) => self.board.set_tree(tree),
             Command::SetHealth(rules) => self.board.set_health(rules),
             Command::SetPoll(poll) => self.polls.begin_anew(poll),
+            Command::Publish(done) => {
+                if self.board.is_dirty() {
+                    self.publish();
+                }
+                done.send(()).ok();
+            }
             Command::Drain { id, draining, done } => {
                 let known = self.board.set_draining(id.as_str(), draining);
                 // Whoever asked may not want to know any more.
                 done.send(known).ok();
             }
         }
+    }
+
+    fn publish(&mut self) {
+        self.board.publish(self.clock.now());
+        self.polls.published();
     }
 
     fn hear(&mut self, polled: Polled) {

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod accepting;
+mod acquiring;
 mod answers;
 mod by_model;
 #[cfg(feature = "decompress")]

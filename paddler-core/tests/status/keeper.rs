@@ -106,6 +106,21 @@ async fn a_burst_of_events_is_few_publishes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_applied_is_in_force_at_once_for_a_host_that_says_so() {
+    let rig = unpolled(vec![]);
+    for name in ["a", "b", "c"] {
+        rig.statuses.apply(StatusEvent::Upsert(here(name))).await.unwrap();
+        let began = Instant::now();
+        rig.statuses.publish().await.unwrap();
+        assert!(rig.snapshot().find(name).is_some());
+        assert_eq!(Instant::now(), began, "no pause was waited for");
+    }
+    let generation = rig.snapshot().generation();
+    rig.statuses.publish().await.unwrap();
+    assert_eq!(rig.snapshot().generation(), generation, "nothing had changed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_that_never_cease_are_published_all_the_same() {
     let rig = unpolled(vec![Box::new(FixedList::new([here("a")]))]);
     let began = Instant::now();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::context::{PickCx, Reads};
 use super::cost::Cost;
+use super::filter::FilterError;
 use super::node::words;
 use crate::upstream::UpstreamIndex;
 
@@ -24,8 +25,8 @@ impl fmt::Debug for Queue {
 }
 
 impl Cost for Queue {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
-        cx.waiting(upstream).map(|waiting| waiting as f32)
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
+        Ok(cx.waiting(upstream).map(|waiting| waiting as f32))
     }
 
     fn reads(&self) -> Reads {
@@ -50,8 +51,8 @@ impl fmt::Debug for InFlightShare {
 }
 
 impl Cost for InFlightShare {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
-        cx.load_share(upstream).map(|share| share as f32)
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
+        Ok(cx.load_share(upstream).map(|share| share as f32))
     }
 
     fn reads(&self) -> Reads {
@@ -76,10 +77,12 @@ impl fmt::Debug for KvPressure {
 }
 
 impl Cost for KvPressure {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
-        let used = cx.kv_cache_usage(upstream)?.clamp(0.0, 1.0);
-        // One part in a thousand left is as good as none.
-        Some((used / (1.0 - used).max(1e-3)) as f32)
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
+        Ok(cx.kv_cache_usage(upstream).map(|used| {
+            let used = used.clamp(0.0, 1.0);
+            // One part in a thousand left is as good as none.
+            (used / (1.0 - used).max(1e-3)) as f32
+        }))
     }
 
     fn reads(&self) -> Reads {
@@ -110,11 +113,11 @@ impl fmt::Debug for PrefillProduct {
 }
 
 impl Cost for PrefillProduct {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
         // Far below 2^63, and a signed number is converted in one instruction.
         let ahead = cx.prefill_tokens(upstream).cast_signed() as f32;
         let tokens = ahead + cx.facts.tokens.max(1) as f32;
-        Some(tokens * (cx.load(upstream) as f32 + 1.0))
+        Ok(Some(tokens * (cx.load(upstream) as f32 + 1.0)))
     }
 
     fn reads(&self) -> Reads {
@@ -140,10 +143,13 @@ impl fmt::Debug for Weighted {
 }
 
 impl Cost for Weighted {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f32> {
-        self.0.iter().try_fold(0.0, |sum, (weight, part)| {
-            Some(sum + weight * part.cost(cx, upstream)?)
-        })
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
+        let mut sum = Some(0.0);
+        for (weight, part) in &self.0 {
+            let cost = part.cost(cx, upstream)?;
+            sum = sum.zip(cost).map(|(sum, cost)| sum + weight * cost);
+        }
+        Ok(sum)
     }
 
     fn reads(&self) -> Reads {

@@ -67,12 +67,11 @@ impl Filter for WithinBest {
                 Some(Some(cost)) => *cost <= edge,
                 _ => unknown_stays,
             });
-        });
-        Ok(())
+        })
     }
 
     fn value(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<f64> {
-        self.cost.cost(cx, upstream).map(f64::from)
+        self.cost.cost(cx, upstream).ok().flatten().map(f64::from)
     }
 
     fn lack(&self, _cx: &PickCx<'_>) -> Lack {

@@ -1,0 +1,89 @@
+//! How does a host that sends its requests itself get a place for one?
+//!
+//! By the same queue and in the same order as what the router forwards: only the sending is the host's.
+
+use super::no_place::Known;
+use super::refusal::Refusal;
+use super::router::Router;
+use crate::queue::{Charge, Tried, Used};
+use crate::request::RequestFacts;
+use crate::upstream::{Lease, UpstreamId};
+
+/// A place for a request that the host sends itself.
+#[derive(Debug)]
+#[must_use = "dropped, the place is given back"]
+#[non_exhaustive]
+pub struct Acquired {
+    /// The right to send it there. The host tells it how far the request has come, and how it went.
+    pub lease: Lease,
+    /// Who comes next, the best first: as many as
+    /// [`RouterOptions::alternatives`](super::RouterOptions::alternatives) says, or as there are.
+    pub alternatives: Vec<UpstreamId>,
+    /// What its tenant was charged, if it had to wait: for [`Router::settle`], once it is known what was used. Without
+    /// that it stays as it was estimated.
+    pub charge: Option<Charge>,
+}
+
+impl Router {
+    /// A place for a request that the host sends itself: at once, or after waiting in turn with all others, until the limit
+    /// of the queue or the deadline of the facts. Dropped, the future leaves the queue. The [`StatusLoop`] that publishes
+    /// has to run.
+    ///
+    /// `facts.arrived` is a moment of the router's clock. Who was tried before, and may not be asked again, is in `tried`.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paddler_core::Clock;
+    /// use paddler_core::forward::{Router, RouterOptions};
+    /// use paddler_core::queue::Tried;
+    /// use paddler_core::request::{Facts, RequestFacts};
+    /// use paddler_core::schedule::trees;
+    /// use paddler_core::status::{StatusBoard, StatusEvent, StatusLoop};
+    /// use paddler_core::upstream::{UpstreamSpec, http::HttpConnect};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (clock, board) = (Clock::new(), StatusBoard::new(trees::balancer()));
+    /// let statuses = StatusLoop::start(board, vec![], Arc::new(HttpConnect::default()), None, clock);
+    /// let only_one = UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?.max_in_flight(1);
+    /// statuses.apply(StatusEvent::Upsert(only_one)).await?;
+    /// let router = Router::new(statuses.published(), clock, RouterOptions::default());
+    ///
+    /// let facts = || RequestFacts::from(Facts::new().arrived(clock.now()));
+    /// let first = router.acquire(&facts(), &Tried::default()).await.unwrap();
+    /// let (waits, facts) = (router.clone(), facts());
+    /// let second = tokio::spawn(async move { waits.acquire(&facts, &Tried::default()).await });
+    /// // ... send the first; its answer has come to its end:
+    /// first.lease.complete();
+    /// assert_eq!(second.await?.unwrap().lease.upstream().as_str(), "gpu-1");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// What the client is to be told: nobody can serve it, or nobody had room in time.
+    ///
+    /// [`StatusLoop`]: crate::status::StatusLoop
+    pub async fn acquire(&self, facts: &RequestFacts, tried: &Tried) -> Result<Acquired, Refusal> {
+        let (places, published, clock) = self.places();
+        match places.place(facts, tried).await {
+            Ok(place) => Ok(Acquired {
+                lease: place.lease,
+                alternatives: place.alternatives,
+                charge: place.charge,
+            }),
+            Err(no_place) => Err(no_place.refusal(&Known {
+                places,
+                published,
+                now: clock.now(),
+                retry_after: self.options().retry_after,
+                facts,
+                client: None,
+            })),
+        }
+    }
+
+    /// What an [`acquired`](Self::acquire) request has used in the end is known now, so that its tenant is charged for that
+    /// and no more.
+    pub fn settle(&self, charge: Charge, used: Used) {
+        self.places().0.settle(charge, used);
+    }
+}

@@ -1,0 +1,107 @@
+//! What is a client told for whom there is no place?
+//!
+//! Why there is none, and when to come again: when the queue will have moved on, or an upstream wants work again.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::refusal::Refusal;
+use super::rights::Client;
+use super::waiting::{NoPlace, Places};
+use crate::Moment;
+use crate::queue::QueueFull;
+use crate::request::RequestFacts;
+use crate::schedule::Class;
+use crate::status::Published;
+
+/// What an answer goes by.
+pub(super) struct Known<'a> {
+    pub(super) places: &'a Places,
+    pub(super) published: &'a Published,
+    pub(super) now: Moment,
+    /// When to come again where nothing says it better.
+    pub(super) retry_after: Duration,
+    pub(super) facts: &'a RequestFacts,
+    /// Who asks, if that is known.
+    pub(super) client: Option<&'a Client>,
+}
+
+impl NoPlace {
+    pub(super) fn refusal(self, known: &Known<'_>) -> Refusal {
+        // What nobody could ever serve is told so also while all are paused.
+        if self.ending().class == Class::Later
+            && let Some(until) = known.published.load().all_paused_until(known.now)
+        {
+            let message = "every upstream has asked to be left alone for a while";
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
+            return refusal.retry_after(until.since(known.now));
+        }
+        let busy = self.ending().reason.is_contention();
+        let after = known.retry_after(busy);
+        let model = known.facts.model.as_deref();
+        match self {
+            Self::Ending { ending, waited } => {
+                let mut refusal = Refusal::of_ending(&ending, model, after);
+                if waited {
+                    let waited = known.now.since(known.facts.arrived);
+                    refusal.message =
+                        format!("{} after waiting {:.1} s", refusal.message, waited.as_secs_f64());
+                }
+                if refusal.status == StatusCode::NOT_FOUND {
+                    refusal.message = format!("{}; known: {}", refusal.message, known.models());
+                }
+                refusal
+            }
+            Self::Full { full, ending } if busy => {
+                let what = match full {
+                    QueueFull::Bytes => {
+                        "the bodies of the requests that wait take all the memory meant for them"
+                    }
+                    _ => "as many requests wait as may",
+                };
+                let message = format!("{what}, since every upstream is busy ({})", ending.reason);
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(after)
+            }
+            Self::Evicted { ending } if busy => {
+                let message = format!(
+                    "the queue is full of requests that come first, since every upstream is busy ({})",
+                    ending.reason
+                );
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "evicted", message).retry_after(after)
+            }
+            Self::Full { ending, .. } | Self::Evicted { ending } => Refusal::of_ending(&ending, model, after),
+        }
+    }
+}
+
+impl Known<'_> {
+    /// When to come again: when the queue will have moved on by as many as wait before such a request. Where nobody can
+    /// serve, how fast it moves says nothing.
+    fn retry_after(&self, busy: bool) -> Duration {
+        if busy {
+            self.places.retry_after(self.facts.priority, self.retry_after)
+        } else {
+            self.retry_after
+        }
+    }
+
+    /// The names that could have been asked for, as many as a person would read.
+    fn models(&self) -> String {
+        let snapshot = self.published.load();
+        let his = |name: &&str| {
+            self.client
+                .is_none_or(|client| client.may_use(Some(name), &snapshot))
+        };
+        let mut names: Vec<_> = snapshot.models().map(|(name, _)| name).filter(his).collect();
+        names.sort_unstable();
+        let more = names.len().saturating_sub(20);
+        names.truncate(20);
+        let listed = names.join(", ");
+        if more > 0 {
+            format!("{listed} and {more} more")
+        } else {
+            listed
+        }
+    }
+}
