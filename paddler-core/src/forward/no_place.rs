@@ -31,9 +31,12 @@ impl NoPlace {
     pub(super) fn refusal(self, known: &Known<'_>) -> Refusal {
         // What nobody could ever serve is told so also while all are paused.
         if self.ending().class == Class::Later
-            && let Some(until) = known.published.load().all_paused_until(known.now)
+            && let Some(until) = known
+                .published
+                .load()
+                .all_paused_until(known.facts.model.as_deref(), known.now)
         {
-            let message = "every upstream has asked to be left alone for a while";
+            let message = "every upstream that could serve this has asked to be left alone for a while";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
             return refusal.retry_after(until.since(known.now));
         }

@@ -265,7 +265,8 @@ impl Places {
         let nowhere_else = tried.left_out(now).len() >= self.finder.published.load().len();
         let excluded =
             (ending.reason == Reason::Excluded || nowhere_else) && tried.next_end(now).is_some_and(too_late);
-        let paused = self.finder.published.load().all_paused_until(now);
+        let snapshot = self.finder.published.load();
+        let paused = snapshot.all_paused_until(facts.model.as_deref(), now);
         let in_vain = excluded || paused.is_some_and(too_late);
         if ending.class != Class::Later || in_vain {
             return Err(NoPlace::Ending {

@@ -6,11 +6,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::groups::Serves;
 use super::pool::Pool;
 use super::{Cause, PoolHealth, UpstreamHealth, Verdict};
 use crate::Moment;
 use crate::config::HealthRules;
-use crate::upstream::{Ledger, UpstreamId};
+use crate::upstream::{Ledger, Probe, UpstreamId};
 
 /// The health of all upstreams of one board, beside its ledger.
 #[derive(Debug)]
@@ -52,11 +53,9 @@ impl HealthBook {
         let (result, opened) = {
             let mut pool = self.pool();
             let now = pool.now(now);
+            let before = pool.totals();
             let result = change(&mut pool);
-            if pool.panics() {
-                say_panic(pool.totals().panicking);
-                pool.touch_all();
-            }
+            say_panic(before, pool.totals());
             let touched = pool.take_touched();
             (result, self.put_in_force(&pool, touched, now))
         };
@@ -80,16 +79,29 @@ impl HealthBook {
 
     pub(crate) fn set_rules(&self, rules: HealthRules, now: Moment) {
         self.change(now, |pool| {
-            pool.set_rules(rules);
+            pool.set_rules(rules, now);
             pool.touch_all();
         });
     }
 
-    pub(crate) fn join(&self, (place, tenancy): (u32, u16), id: UpstreamId, known: Known, now: Moment) {
+    pub(crate) fn join(
+        &self,
+        (place, tenancy): (u32, u16),
+        id: UpstreamId,
+        known: (Known, Serves),
+        now: Moment,
+    ) {
+        // What the one before has answered is not this one's.
+        self.ledger.take_answered(place);
+        let (known, serves) = known;
         self.change(now, |pool| {
-            pool.join(place, tenancy, id, now);
-            pool.update(place, known.usable, known.room, false, now);
+            pool.join((place, tenancy), id, (known.usable, known.room), serves, now);
         });
+    }
+
+    /// It can be asked for this from now on.
+    pub(crate) fn serve(&self, place: u32, serves: Serves, now: Moment) {
+        self.change(now, |pool| pool.serve(place, serves));
     }
 
     pub(crate) fn leave(&self, place: u32, now: Moment) {
@@ -119,7 +131,13 @@ impl HealthBook {
             .member(place)
             .is_some_and(super::member::Member::is_out);
         if is_out {
-            self.change(now, |pool| pool.polled(place, asked));
+            self.change(now, |pool| {
+                if pool.polled(place, asked, self.ledger.probe_began(place), now)
+                    && let Some(member) = pool.member(place)
+                {
+                    tracing::info!(upstream = %member.id, "upstream works on a long request and answers polls: it is let back in");
+                }
+            });
         }
     }
 
@@ -128,13 +146,22 @@ impl HealthBook {
         self: &Arc<Self>,
         (place, tenancy): (u32, u16),
         verdict: Verdict,
-        probe: bool,
+        probe: Option<Probe>,
         now: Moment,
     ) -> Option<FaultReceipt> {
+        // Under the lock: a gate that has opened for all in between has made it a request as any other.
+        let is_probe =
+            |probe: Option<Probe>| probe.is_some_and(|probe| self.ledger.holds_probe(place, probe));
         let fault = match verdict {
             Verdict::Answered => {
-                if self.ledger.answered(place) || probe {
-                    self.answered((place, tenancy), probe, now);
+                if self.ledger.answered(place, tenancy) || probe.is_some() {
+                    self.change(now, |pool| {
+                        if pool.answered(place, tenancy, is_probe(probe), now)
+                            && let Some(member) = pool.member(place)
+                        {
+                            tracing::info!(upstream = %member.id, "upstream answers again");
+                        }
+                    });
                 }
                 return None;
             }
@@ -146,7 +173,7 @@ impl HealthBook {
             Verdict::Fault(fault) | Verdict::FaultUntil(fault, _) => fault,
         };
         let number = self.change(now, |pool| {
-            let number = pool.fault(place, tenancy, fault, probe, now);
+            let number = pool.fault(place, tenancy, fault, is_probe(probe), now);
             if let Verdict::FaultUntil(_, asked) = verdict {
                 pool.pause(place, tenancy, asked, now);
             }
@@ -160,16 +187,6 @@ impl HealthBook {
         })
     }
 
-    fn answered(&self, (place, tenancy): (u32, u16), probe: bool, now: Moment) {
-        self.change(now, |pool| {
-            if pool.answered(place, tenancy, probe, now)
-                && let Some(member) = pool.member(place)
-            {
-                tracing::info!(upstream = %member.id, "upstream answers again");
-            }
-        });
-    }
-
     /// An answer has come to its end: news only where a row of faults may end with it.
     pub(crate) fn completed(&self, (place, tenancy): (u32, u16)) {
         if self.ledger.is_watched(place) {
@@ -177,9 +194,9 @@ impl HealthBook {
         }
     }
 
-    /// When the first of those who are paused wants work again, if all are that could be sent some.
-    pub(crate) fn all_paused_until(&self, now: Moment) -> Option<Moment> {
-        self.pool().all_paused_until(now)
+    /// When the first of those who are paused wants work again, if all are who could serve the model.
+    pub(crate) fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
+        self.pool().all_paused_until(model, now)
     }
 
     /// Ends what has lasted long enough, and judges an interval that is over. Returns when to come again.
@@ -214,13 +231,13 @@ fn say_ejected(pool: &Pool, place: u32, cause: Cause, now: Moment) {
     }
 }
 
-fn say_panic(panicking: bool) {
-    if panicking {
+fn say_panic(before: PoolHealth, now: PoolHealth) {
+    if now.panics > before.panics {
         tracing::error!(
-            "every upstream that could serve is out for its faults: all are tried again until one answers"
+            "every upstream that could serve a model is out for its faults: all of them are tried again until one answers"
         );
-    } else {
-        tracing::info!("an upstream answers: those that do not are left out again");
+    } else if before.panicking && !now.panicking {
+        tracing::info!("for each model an upstream is in again: those that fail are left out");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::groups::{Serves, Standing};
 use super::{Cause, Fault, HealthState, UpstreamHealth};
 use crate::Moment;
 use crate::config::HealthRules;
@@ -17,8 +18,11 @@ const DOUBLINGS: u32 = 16;
 pub(super) enum State {
     Healthy,
     Ejected(Ejected),
-    Probing,
-    Warming { since: Moment },
+    /// After it was ejected for this.
+    Probing(Cause),
+    Warming {
+        since: Moment,
+    },
 }
 
 /// A time out, and what it rests on.
@@ -27,14 +31,21 @@ pub(super) struct Ejected {
     pub(super) cause: Cause,
     pub(super) since: Moment,
     pub(super) until: Moment,
-    /// What it goes back to if fewer than this many of its faults stand.
-    undo: Option<(Undo, usize)>,
+    undo: Option<Undo>,
+}
+
+/// What it goes back to if fewer of its faults stand than are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Undo {
+    state: Before,
+    level: u32,
+    needed: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Undo {
+enum Before {
     Healthy,
-    Probing,
+    Probing(Cause),
     Warming { since: Moment },
 }
 
@@ -57,6 +68,9 @@ pub(super) struct Member {
     pub(super) usable: bool,
     /// What it takes at once when it is warm.
     pub(super) room: u32,
+    pub(super) serves: Serves,
+    /// It is out, and somebody could be served by nobody else.
+    pub(super) last_resort: bool,
     pub(super) joined: Moment,
     pub(super) state: State,
     pub(super) paused_until: Option<Moment>,
@@ -71,12 +85,15 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(id: UpstreamId, tenancy: u16, now: Moment) -> Self {
+    /// Of which nothing is known but what it serves.
+    pub(super) fn new(id: UpstreamId, tenancy: u16, serves: Serves, now: Moment) -> Self {
         Self {
             id,
             tenancy,
-            usable: true,
+            usable: false,
             room: 1,
+            serves,
+            last_resort: false,
             joined: now,
             state: State::Healthy,
             paused_until: None,
@@ -90,7 +107,16 @@ impl Member {
 
     /// Whether it gets nothing, or no more than one request at a time.
     pub(super) fn is_out(&self) -> bool {
-        matches!(self.state, State::Ejected(_) | State::Probing)
+        matches!(self.state, State::Ejected(_) | State::Probing(_))
+    }
+
+    /// What it is to those who could be served by it.
+    pub(super) fn standing(&self) -> Standing {
+        match self.usable {
+            false => Standing::Unusable,
+            true if self.is_out() => Standing::Out,
+            true => Standing::In,
+        }
     }
 
     /// Whether its next good answer changes anything.
@@ -132,35 +158,48 @@ impl Member {
     /// Out, for a time that has doubled with each ejection that is not forgotten yet.
     pub(super) fn eject(&mut self, cause: Cause, now: Moment, rules: &HealthRules) {
         let forgotten = now.since(self.returned).as_nanos() / FORGOTTEN_AFTER.as_nanos();
-        let in_service = !matches!(self.state, State::Probing);
+        let in_service = !matches!(self.state, State::Probing(_));
         let level = if in_service {
             self.level
                 .saturating_sub(u32::try_from(forgotten).unwrap_or(u32::MAX))
         } else {
             self.level
         };
-        let first = match cause {
-            Cause::Unreachable => rules.unreachable_time,
-            _ => rules.eject_time,
-        };
-        let time = first
+        let time = first_time(cause, rules)
             .saturating_mul(1 << level.min(DOUBLINGS))
-            .min(rules.longest_time.max(first));
-        let undo = match (self.state, cause) {
+            .min(longest_time(cause, rules));
+        let before = match (self.state, cause) {
             // Neither is a matter of single faults.
             (_, Cause::Unreachable | Cause::SuccessRate) | (State::Ejected(_), _) => None,
-            (State::Healthy, _) => Some(Undo::Healthy),
-            (State::Probing, _) => Some(Undo::Probing),
-            (State::Warming { since }, _) => Some(Undo::Warming { since }),
+            (State::Healthy, _) => Some(Before::Healthy),
+            (State::Probing(cause), _) => Some(Before::Probing(cause)),
+            (State::Warming { since }, _) => Some(Before::Warming { since }),
         };
+        let undo = before.map(|state| Undo {
+            state,
+            level: self.level,
+            needed: self.row.len(),
+        });
         self.level = level.saturating_add(1);
         self.ejections += 1;
         self.state = State::Ejected(Ejected {
             cause,
             since: now,
             until: now.saturating_add(time),
-            undo: undo.map(|undo| (undo, self.row.len())),
+            undo,
         });
+    }
+
+    /// Other rules hold: what has been measured by the old ones lasts no longer than it may by these.
+    pub(super) fn shorten(&mut self, rules: &HealthRules, now: Moment) {
+        let longest = now.saturating_add(rules.longest_time);
+        self.paused_until = self.paused_until.map(|until| until.min(longest));
+        if let State::Ejected(Ejected {
+            cause, since, until, ..
+        }) = &mut self.state
+        {
+            *until = (*until).min(since.saturating_add(longest_time(*cause, rules)));
+        }
     }
 
     /// A fault was none of its own. Returns whether an ejection rested on it, and is lifted.
@@ -170,22 +209,17 @@ impl Member {
         if self.row.len() == before {
             return false;
         }
-        self.failed = self.failed.saturating_sub(1);
-        let State::Ejected(Ejected {
-            undo: Some((undo, needed)),
-            ..
-        }) = self.state
-        else {
+        let State::Ejected(Ejected { undo: Some(undo), .. }) = self.state else {
             return false;
         };
-        if self.row.len() >= needed {
+        if self.row.len() >= undo.needed {
             return false;
         }
-        self.level = self.level.saturating_sub(1);
-        self.state = match undo {
-            Undo::Healthy => State::Healthy,
-            Undo::Probing => State::Probing,
-            Undo::Warming { since } => State::Warming { since },
+        self.level = undo.level;
+        self.state = match undo.state {
+            Before::Healthy => State::Healthy,
+            Before::Probing(cause) => State::Probing(cause),
+            Before::Warming { since } => State::Warming { since },
         };
         true
     }
@@ -222,16 +256,29 @@ impl Member {
         let state = match self.state {
             State::Healthy => HealthState::Healthy,
             State::Ejected(Ejected { cause, until, .. }) => HealthState::Ejected { cause, until },
-            State::Probing => HealthState::Probing,
+            State::Probing(_) => HealthState::Probing,
             State::Warming { since } => HealthState::Warming {
                 until: since.saturating_add(slow_start),
             },
         };
         UpstreamHealth {
             state,
+            last_resort: self.last_resort,
             paused_until: self.paused_until,
             faults: u32::try_from(self.row.len()).unwrap_or(u32::MAX),
             ejections: self.ejections,
         }
     }
+}
+
+/// How long it is out the first time.
+fn first_time(cause: Cause, rules: &HealthRules) -> Duration {
+    match cause {
+        Cause::Unreachable => rules.unreachable_time,
+        _ => rules.eject_time,
+    }
+}
+
+fn longest_time(cause: Cause, rules: &HealthRules) -> Duration {
+    rules.longest_time.max(first_time(cause, rules))
 }

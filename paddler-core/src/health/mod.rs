@@ -13,7 +13,21 @@
 //! | 503 with `Retry-After` | a fault, and no new request for as long as it asks |
 //! | fewer of its answers are good than of the others' | out, where the numbers carry it (see below) |
 //! | its time is over | one request at a time: answered, it is back, slowly; failed, out for twice as long |
-//! | everybody who could serve is out | panic: nobody is left out, since somebody has to be wrong |
+//! | that request lasts | after 10 s an answered poll lets the upstream back in, slowly: it lives, and works on it |
+//! | everybody who could serve a model is out | panic: for that model none of them is left out, since somebody has to be wrong |
+//!
+//! "Too many" and "everybody" are counted among those who could serve the same model (or alias, or adapter), those that
+//! answer for any with them, and an upstream that has told no models among all: what is well and serves something else
+//! can stand in for nobody. Who is let in by panic serves only what nobody else is in for ([`last_resort`]). So for whoever
+//! is alone with a model, to be left out is no loss of it; where that is so for each of its models, it would be no gain
+//! either, and its faults leave it in. Nor does it start slowly.
+//!
+//! A long probe is ended by a poll that is sent when it has gone on for 10 s without a fault, and answered. It goes on as a
+//! request like any other, and counts as one if it fails later. That is not done for an upstream that was ejected for
+//! silence ([`Fault::Late`]), which may have answered polls all the time; nor where no polls are answered, since nothing tells
+//! a long answer from a dead machine then: there the probe lasts until its answer begins, or its time limit.
+//!
+//! [`last_resort`]: UpstreamHealth::last_resort
 //!
 //! Consecutive faults, the share that is never exceeded, growing times and the outliers of success rates are those of
 //! Envoy's outlier detection (the docs of `envoy.config.cluster.v3.OutlierDetection`); the limits of this module say where
@@ -55,6 +69,7 @@
 //! ```
 
 mod book;
+mod groups;
 mod member;
 mod pool;
 mod rates;
@@ -68,6 +83,7 @@ use serde::Serialize;
 use crate::Moment;
 pub use book::FaultReceipt;
 pub(crate) use book::{HealthBook, Known};
+pub(crate) use groups::Serves;
 
 /// How an attempt to use an upstream went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,14 +187,14 @@ impl From<Fault> for Cause {
 pub enum HealthState {
     /// As much as its limit allows.
     Healthy,
-    /// None, unless in panic.
+    /// None, unless it is a [last resort](UpstreamHealth::last_resort).
     Ejected {
         /// Why.
         cause: Cause,
         /// When it is probed.
         until: Moment,
     },
-    /// One request at a time, until one is answered.
+    /// One request at a time, until one is answered, or has lasted while polls are answered.
     Probing,
     /// It has come, or come back: its limit grows until then.
     Warming {
@@ -193,6 +209,8 @@ pub enum HealthState {
 pub struct UpstreamHealth {
     /// Whether it is sent work.
     pub state: HealthState,
+    /// It is out, and gets work all the same: everybody is out who could serve some model of its.
+    pub last_resort: bool,
     /// It has asked to be left alone until then.
     pub paused_until: Option<Moment>,
     /// Faults in a row so far.
@@ -205,12 +223,12 @@ pub struct UpstreamHealth {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PoolHealth {
-    /// Whether everybody who could serve is out, so that nobody is left out.
+    /// Whether everybody who could serve some model is out, so that none of those is left out.
     pub panicking: bool,
-    /// How often that has begun.
+    /// How often that has begun for a model; for several at once it counts once.
     pub panics: u64,
     /// Ejections, by [`Cause::ALL`].
     pub ejections: [u64; Cause::ALL.len()],
-    /// Ejections that did not happen since the largest share was out already.
+    /// Ejections that did not happen since the largest share of those with the same model was out already.
     pub spared: u64,
 }

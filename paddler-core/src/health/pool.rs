@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::groups::{Count, Flipped, Groups, Serves, Standing};
 use super::member::{Ejected, Member, State};
 use super::{Cause, Fault, PoolHealth, UpstreamHealth, rates};
 use crate::Moment;
@@ -11,13 +12,22 @@ use crate::upstream::{Gate, UpstreamId};
 /// How often a limit that grows is looked at.
 const STEP: Duration = Duration::from_millis(250);
 
+/// How long a probe may hold up others while its engine answers polls. An engine that cannot take a request refuses it or
+/// breaks within seconds; what goes on for longer is a long prompt or an answer that comes in one piece.
+const PROBE: Duration = Duration::from_secs(10);
+
 /// The machine. Pure; whoever drives it puts the gates in force.
 #[derive(Debug)]
 pub(super) struct Pool {
     rules: HealthRules,
     /// By place.
     members: Vec<Option<Member>>,
+    groups: Groups,
+    /// How many are a last resort.
+    last_resorts: u32,
     faults: u64,
+    /// The first fault of the interval.
+    interval_faults: u64,
     interval_began: Moment,
     /// When the first of all members joined.
     began: Option<Moment>,
@@ -33,7 +43,10 @@ impl Pool {
         Self {
             rules,
             members: Vec::new(),
+            groups: Groups::default(),
+            last_resorts: 0,
             faults: 0,
+            interval_faults: 0,
             interval_began: Moment::ZERO,
             began: None,
             totals: PoolHealth::default(),
@@ -48,24 +61,41 @@ impl Pool {
         self.now
     }
 
-    /// When the first of those who are paused wants work again, if all are that could be sent some.
-    pub(super) fn all_paused_until(&self, now: Moment) -> Option<Moment> {
-        let usable = self.members.iter().flatten().filter(|member| member.usable);
-        let pauses = usable.map(|member| member.paused_until.filter(|until| now < *until));
-        let first = |first: Option<Moment>, pause: Option<Moment>| {
-            let pause = pause?;
+    /// When the first of those who are paused wants work again, if all are who could serve the model. `None`: anything.
+    pub(super) fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
+        let pause = |member: &Member| member.paused_until.filter(|until| now < *until);
+        let first = |first: Option<Moment>, member: &Member| {
+            let pause = pause(member)?;
             Some(Some(first.map_or(pause, |first| first.min(pause))))
         };
-        let mut pauses = pauses;
-        pauses.try_fold(None, first).flatten()
+        let usable = |member: &&Member| member.usable;
+        match model {
+            Some(name) => {
+                let mut could = self.groups.places(name).filter_map(|place| self.member(place));
+                could.by_ref().filter(usable).try_fold(None, first).flatten()
+            }
+            None => self
+                .members
+                .iter()
+                .flatten()
+                .filter(usable)
+                .try_fold(None, first)
+                .flatten(),
+        }
     }
 
-    pub(super) fn set_rules(&mut self, rules: HealthRules) {
+    pub(super) fn set_rules(&mut self, rules: HealthRules, now: Moment) {
         self.rules = rules;
+        for member in self.members.iter_mut().flatten() {
+            member.shorten(&rules, now);
+        }
     }
 
     pub(super) fn totals(&self) -> PoolHealth {
-        self.totals
+        PoolHealth {
+            panicking: self.last_resorts > 0,
+            ..self.totals
+        }
     }
 
     pub(super) fn places(&self) -> usize {
@@ -76,16 +106,57 @@ impl Pool {
         self.members.get(place as usize)?.as_ref()
     }
 
-    /// The member at a place, to be changed.
-    fn at(&mut self, place: u32) -> Option<&mut Member> {
+    /// Changes the member at a place, and what that means for those who could serve in its place.
+    fn change<T>(&mut self, place: u32, change: impl FnOnce(&mut Member) -> T) -> Option<T> {
         let member = self.members.get_mut(place as usize)?.as_mut()?;
+        let before = member.standing();
+        let result = change(member);
+        let after = member.standing();
         self.touched.push(place);
-        Some(member)
+        if before != after {
+            let serves = member.serves.clone();
+            let flipped = self.groups.change(&serves, before, after);
+            self.follow(place, flipped);
+        }
+        Some(result)
     }
 
     /// The same, if it is still this tenant.
-    fn of(&mut self, place: u32, tenancy: u16) -> Option<&mut Member> {
-        self.at(place).filter(|member| member.tenancy == tenancy)
+    fn change_of<T>(
+        &mut self,
+        (place, tenancy): (u32, u16),
+        change: impl FnOnce(&mut Member) -> T,
+    ) -> Option<T> {
+        self.member(place).filter(|member| member.tenancy == tenancy)?;
+        self.change(place, change)
+    }
+
+    /// Says who is a last resort now and was not, or is it no more: the one at this place has changed.
+    fn follow(&mut self, place: u32, flipped: Flipped) {
+        let begins = flipped != Flipped::At(Vec::new());
+        let places = match flipped {
+            Flipped::At(mut places) => {
+                places.push(place);
+                places
+            }
+            Flipped::Any => (0u32..).take(self.members.len()).collect(),
+        };
+        let mut any = false;
+        for place in places {
+            let Some(member) = self.members.get_mut(place as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            let last = member.standing() == Standing::Out && self.groups.lacks_any_of(&member.serves);
+            match (member.last_resort, last) {
+                (false, true) => self.last_resorts += 1,
+                (true, false) => self.last_resorts -= 1,
+                _ => continue,
+            }
+            member.last_resort = last;
+            self.touched.push(place);
+            any |= last;
+        }
+        self.totals.panics += u64::from(begins && any);
     }
 
     pub(super) fn touch_all(&mut self) {
@@ -101,103 +172,155 @@ impl Pool {
         Some(self.member(place)?.health(self.rules.slow_start))
     }
 
-    pub(super) fn join(&mut self, place: u32, tenancy: u16, id: UpstreamId, now: Moment) {
-        let mut member = Member::new(id, tenancy, now);
-        if self.has_settled(place, now) {
-            member.state = State::Warming { since: now };
-        }
+    /// `known`: whether it can be sent work, and how much it takes at once.
+    pub(super) fn join(
+        &mut self,
+        (place, tenancy): (u32, u16),
+        id: UpstreamId,
+        known: (bool, u32),
+        serves: Serves,
+        now: Moment,
+    ) {
+        self.leave(place);
         self.began.get_or_insert(now);
-        self.touched.push(place);
-        let place = place as usize;
-        if self.members.len() <= place {
-            self.members.resize_with(place + 1, || None);
+        let at = place as usize;
+        if self.members.len() <= at {
+            self.members.resize_with(at + 1, || None);
         }
-        self.members[place] = Some(member);
+        self.groups.join(place, &serves);
+        self.members[at] = Some(Member::new(id, tenancy, serves, now));
+        let slowly = self.has_settled(place, now);
+        self.change(place, |member| {
+            (member.usable, member.room) = known;
+            if slowly {
+                member.state = State::Warming { since: now };
+            }
+        });
     }
 
     pub(super) fn leave(&mut self, place: u32) {
-        if let Some(member) = self.members.get_mut(place as usize) {
-            *member = None;
+        self.change(place, |member| member.usable = false);
+        if let Some(member) = self.members.get_mut(place as usize).and_then(Option::take) {
+            self.groups.leave(place, &member.serves);
         }
     }
 
-    /// Whether one of the others is in service, and has been a member for so long.
-    fn others_serve(&self, but: u32, member_for: Duration, now: Moment) -> bool {
-        let serves = |member: &Member| {
-            member.usable && member.state == State::Healthy && now.since(member.joined) >= member_for
+    /// It can be asked for this from now on.
+    pub(super) fn serve(&mut self, place: u32, serves: Serves) {
+        let Some(member) = self.members.get_mut(place as usize).and_then(Option::as_mut) else {
+            return;
         };
-        let mut others = self
-            .members
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| *place != but as usize);
-        others.any(|(_, member)| member.as_ref().is_some_and(serves))
+        if member.serves == serves {
+            return;
+        }
+        // As if it left, and another came as it is.
+        let standing = member.standing();
+        let left = std::mem::replace(&mut member.serves, serves.clone());
+        let mut flipped = vec![self.groups.change(&left, standing, Standing::Unusable)];
+        self.groups.leave(place, &left);
+        self.groups.join(place, &serves);
+        flipped.push(self.groups.change(&serves, Standing::Unusable, standing));
+        flipped
+            .into_iter()
+            .for_each(|flipped| self.follow(place, flipped));
+    }
+
+    /// Whether for all that this one can be asked for somebody else is in service, and has been a member for so long.
+    fn others_serve(&self, place: u32, member_for: Duration, now: Moment) -> bool {
+        let serves = |other: u32| {
+            other != place
+                && self.member(other).is_some_and(|member| {
+                    member.usable && member.state == State::Healthy && now.since(member.joined) >= member_for
+                })
+        };
+        let Some(member) = self.member(place) else {
+            return false;
+        };
+        let found = self.groups.each_has(&member.serves, serves);
+        found.unwrap_or_else(|| (0u32..).take(self.members.len()).any(serves))
     }
 
     /// Whether a joiner starts slowly: where all have begun at once, nobody does.
-    fn has_settled(&self, but: u32, now: Moment) -> bool {
+    fn has_settled(&self, place: u32, now: Moment) -> bool {
         let slow = self.rules.slow_start;
         let young = self.began.is_none_or(|began| now.since(began) < slow);
-        !slow.is_zero() && !young && self.others_serve(but, slow, now)
+        !slow.is_zero() && !young && self.others_serve(place, slow, now)
     }
 
     /// What the board knows: whether it can be sent work, how much it takes at once, and whether it has just become
     /// ready, with an empty cache.
     pub(super) fn update(&mut self, place: u32, usable: bool, room: u32, became_ready: bool, now: Moment) {
         let slowly = became_ready && self.has_settled(place, now);
-        let Some(member) = self.at(place) else {
-            return;
-        };
-        (member.usable, member.room) = (usable, room);
-        if slowly && !member.is_out() {
-            member.state = State::Warming { since: now };
-        }
+        self.change(place, |member| {
+            (member.usable, member.room) = (usable, room);
+            if slowly && !member.is_out() {
+                member.state = State::Warming { since: now };
+            }
+        });
     }
 
-    /// It has answered a poll that was sent at `asked`: connections can be made again.
-    pub(super) fn polled(&mut self, place: u32, asked: Moment) {
-        let Some(member) = self.at(place) else {
-            return;
-        };
-        match member.state {
+    /// It has answered a poll that was sent at `asked`: connections can be made again, and whoever has worked on a probe
+    /// for long, since `probe_began`, is at it and well. But who was ejected for silence did that before, too.
+    /// Returns whether it is let back in by that.
+    pub(super) fn polled(
+        &mut self,
+        place: u32,
+        asked: Moment,
+        probe_began: Option<Moment>,
+        now: Moment,
+    ) -> bool {
+        let slowly = self.comes_back_slowly(place, now);
+        let lasts = probe_began.is_some_and(|began| asked.since(began) >= PROBE);
+        let back = self.change(place, |member| match member.state {
             State::Ejected(Ejected {
                 cause: Cause::Unreachable,
                 since,
                 ..
-            }) if since <= asked => member.state = State::Probing,
-            _ => {}
-        }
+            }) if since <= asked => {
+                member.state = State::Probing(Cause::Unreachable);
+                false
+            }
+            State::Probing(cause) if lasts && member.usable && cause != Cause::Late => {
+                member.give_back(slowly, now);
+                true
+            }
+            _ => false,
+        });
+        back.unwrap_or(false)
+    }
+
+    fn comes_back_slowly(&self, place: u32, now: Moment) -> bool {
+        !self.rules.slow_start.is_zero() && self.others_serve(place, Duration::ZERO, now)
     }
 
     /// A good answer. `probe`: to the one request that was let in. Returns whether it is let back in by that.
     pub(super) fn answered(&mut self, place: u32, tenancy: u16, probe: bool, now: Moment) -> bool {
-        let panicking = self.totals.panicking;
-        let slowly = !self.rules.slow_start.is_zero() && self.others_serve(place, Duration::ZERO, now);
-        let Some(member) = self.of(place, tenancy) else {
-            return false;
-        };
-        let back = match member.state {
-            State::Probing => probe || panicking,
-            // Only in panic was it asked at all; an answer to an earlier request says nothing of now.
-            State::Ejected(_) => panicking,
-            State::Healthy | State::Warming { .. } => {
-                member.end_row(false);
-                false
+        let slowly = self.comes_back_slowly(place, now);
+        let back = self.change_of((place, tenancy), |member| {
+            let back = match member.state {
+                State::Probing(_) => probe || member.last_resort,
+                // Only as a last resort was it asked at all; an answer to an earlier request says nothing of now.
+                State::Ejected(_) => member.last_resort,
+                State::Healthy | State::Warming { .. } => {
+                    member.end_row(false);
+                    false
+                }
+            };
+            if back {
+                member.give_back(slowly, now);
             }
-        };
-        if back {
-            member.give_back(slowly, now);
-        }
-        back
+            back
+        });
+        back.unwrap_or(false)
     }
 
     /// An answer has come to its end.
     pub(super) fn completed(&mut self, place: u32, tenancy: u16) {
-        if let Some(member) = self.of(place, tenancy)
-            && !member.is_out()
-        {
-            member.end_row(true);
-        }
+        self.change_of((place, tenancy), |member| {
+            if !member.is_out() {
+                member.end_row(true);
+            }
+        });
     }
 
     /// A fault. Returns its number, by which it can be taken back.
@@ -210,22 +333,23 @@ impl Pool {
         now: Moment,
     ) -> Option<u64> {
         let (rules, number) = (self.rules, self.faults);
-        let member = self.of(place, tenancy)?;
-        member.failed = member.failed.saturating_add(1);
-        let full = match member.state {
-            // An answer to a request of before its ejection.
-            State::Ejected(_) => false,
-            State::Probing if !probe => false,
-            State::Probing => {
-                member.count_alone(fault, number, &rules);
-                true
-            }
-            State::Healthy | State::Warming { .. } => member.count(fault, number, &rules),
-        };
-        let was_in = !member.is_out();
+        let (was_in, full) = self.change_of((place, tenancy), |member| {
+            member.failed = member.failed.saturating_add(1);
+            let full = match member.state {
+                // An answer to a request of before its ejection.
+                State::Ejected(_) => false,
+                State::Probing(_) if !probe => false,
+                State::Probing(_) => {
+                    member.count_alone(fault, number, &rules);
+                    true
+                }
+                State::Healthy | State::Warming { .. } => member.count(fault, number, &rules),
+            };
+            (!member.is_out(), full)
+        })?;
         self.faults += 1;
         let unreachable = was_in && fault == Fault::Unreachable;
-        if unreachable || (full && (!was_in || self.may_eject())) {
+        if unreachable || (full && (!was_in || self.may_eject(place))) {
             self.eject(place, Cause::from(fault), now);
         } else if full {
             self.totals.spared += 1;
@@ -235,40 +359,50 @@ impl Pool {
 
     fn eject(&mut self, place: u32, cause: Cause, now: Moment) {
         let rules = self.rules;
-        if let Some(member) = self.at(place) {
-            member.eject(cause, now, &rules);
-            self.totals.ejections[cause as usize] += 1;
-        }
+        self.totals.ejections[cause as usize] += 1;
+        self.change(place, |member| member.eject(cause, now, &rules));
     }
 
-    /// Whether one more may be ejected for what it answered: never more than the largest share of those that can be sent
-    /// work, but one where there are two.
+    /// Whether this one may be ejected for what it answered: never more than the largest share of those that could serve
+    /// the same model, but one where there are two. A model that nobody else is in for is no reason to eject, and none
+    /// against it: whoever asks for that is sent there all the same.
     ///
     /// Whoever cannot be reached is out in any case: to count it in would not make it serve, and each request would pay
     /// for finding out.
-    fn may_eject(&self) -> bool {
-        let usable = || self.members.iter().flatten().filter(|member| member.usable);
-        let (all, out) = (
-            usable().count(),
-            usable().filter(|member| member.is_out()).count(),
-        );
-        let share = (self.rules.largest_share * all as f64) as usize;
-        let least = usize::from(self.rules.largest_share > 0.0);
-        out < share.max(least).min(all.saturating_sub(1))
+    fn may_eject(&self, place: u32) -> bool {
+        let Some(member) = self.member(place) else {
+            return false;
+        };
+        let own = u32::from(member.standing() == Standing::In);
+        let mut others = false;
+        let room = |count: Count| {
+            if count.inside() == own {
+                return true;
+            }
+            others = true;
+            let share = (self.rules.largest_share * f64::from(count.usable)) as u32;
+            let least = u32::from(self.rules.largest_share > 0.0);
+            count.out < share.max(least)
+        };
+        self.groups.each(&member.serves, room) && others
     }
 
     /// It has asked to be left alone for so long.
     pub(super) fn pause(&mut self, place: u32, tenancy: u16, asked: Duration, now: Moment) {
         let longest = self.rules.longest_time;
-        if let Some(member) = self.of(place, tenancy) {
+        self.change_of((place, tenancy), |member| {
             let until = now.saturating_add(asked.min(longest));
             member.paused_until = member.paused_until.max(Some(until));
-        }
+        });
     }
 
     pub(super) fn forgive(&mut self, place: u32, tenancy: u16, number: u64) -> bool {
-        self.of(place, tenancy)
-            .is_some_and(|member| member.forgive(number))
+        let counted = number >= self.interval_faults;
+        let lifted = self.change_of((place, tenancy), |member| {
+            member.failed = member.failed.saturating_sub(u32::from(counted));
+            member.forgive(number)
+        });
+        lifted.unwrap_or(false)
     }
 
     /// Whether the answers of an interval are to be judged now.
@@ -278,7 +412,7 @@ impl Pool {
 
     /// Judges an interval: `good` has the good answers by place. Returns the places that it ejects.
     pub(super) fn judge(&mut self, good: &[u32], now: Moment) -> Vec<u32> {
-        self.interval_began = now;
+        (self.interval_began, self.interval_faults) = (now, self.faults);
         let counts: Vec<_> = self
             .members
             .iter_mut()
@@ -293,8 +427,8 @@ impl Pool {
         }
         let mut ejected = Vec::new();
         for place in rates::outliers(&counts) {
-            if self.may_eject() {
-                let place = u32::try_from(place).unwrap_or(u32::MAX);
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            if self.may_eject(place) {
                 self.eject(place, Cause::SuccessRate, now);
                 ejected.push(place);
             } else {
@@ -307,40 +441,37 @@ impl Pool {
     /// Ends what has lasted long enough. Returns when to come again, if anything is to end.
     pub(super) fn tick(&mut self, now: Moment) -> Option<Moment> {
         let slow = self.rules.slow_start;
-        let mut next: Option<Moment> = None;
+        let (mut next, mut warming): (Option<Moment>, Vec<u32>) = (None, Vec::new());
         let mut again = |at: Moment| next = next.into_iter().chain([at]).min();
         for (place, member) in (0u32..).zip(&mut self.members) {
             let Some(member) = member else { continue };
+            // Nobody who is out comes in by time alone, so who could serve in whose place stays as it is.
             match (member.state, member.paused_until) {
-                (State::Healthy | State::Probing, None) => continue,
+                (State::Healthy | State::Probing(_), None) => continue,
                 _ => self.touched.push(place),
             }
             member.paused_until = member.paused_until.filter(|until| now < *until);
             match member.state {
-                State::Ejected(Ejected { until, .. }) if until <= now => member.state = State::Probing,
+                State::Ejected(Ejected { cause, until, .. }) if until <= now => {
+                    member.state = State::Probing(cause);
+                }
                 State::Ejected(Ejected { until, .. }) => again(until),
                 State::Warming { since } if now.since(since) >= slow => member.state = State::Healthy,
-                State::Warming { .. } => again(now.saturating_add(STEP)),
-                State::Healthy | State::Probing => {}
+                State::Warming { .. } => {
+                    warming.push(place);
+                    again(now.saturating_add(STEP));
+                }
+                State::Healthy | State::Probing(_) => {}
             }
             member.paused_until.into_iter().for_each(&mut again);
         }
+        // Where nobody carries the load meanwhile, it is not the time to start slowly.
+        for place in warming {
+            if !self.others_serve(place, Duration::ZERO, now) {
+                self.change(place, |member| member.state = State::Healthy);
+            }
+        }
         next
-    }
-
-    /// Whether everybody who could serve is out. Returns whether that is news.
-    pub(super) fn panics(&mut self) -> bool {
-        let mut usable = self
-            .members
-            .iter()
-            .flatten()
-            .filter(|member| member.usable)
-            .peekable();
-        let panicking = usable.peek().is_some() && usable.all(Member::is_out);
-        let news = panicking != self.totals.panicking;
-        self.totals.panicking = panicking;
-        self.totals.panics += u64::from(news && panicking);
-        news
     }
 
     /// What picks are to see of it.
@@ -350,9 +481,9 @@ impl Pool {
             return Some(Gate::Closed);
         }
         Some(match member.state {
-            _ if self.totals.panicking => Gate::Open(None),
+            _ if member.last_resort => Gate::LastResort,
             State::Healthy | State::Warming { .. } => Gate::Open(member.cap(self.rules.slow_start, now)),
-            State::Probing => Gate::Probe,
+            State::Probing(_) => Gate::Probe,
             State::Ejected(_) => Gate::Closed,
         })
     }

@@ -1,9 +1,13 @@
 //! The machine, step by step and moment by moment.
 
+mod models;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::groups::Serves;
 use super::pool::Pool;
 use super::rates::outliers;
 use super::{Cause, Fault, HealthState};
@@ -26,11 +30,14 @@ fn secs(secs: u64) -> Moment {
 fn pool(members: u32, rules: HealthRules) -> Pool {
     let mut pool = Pool::new(rules);
     for place in 0..members {
-        let id = UpstreamId::new(format!("u{place}")).unwrap();
-        pool.join(place, TENANCY, id, Moment::ZERO);
-        pool.update(place, true, 100, false, Moment::ZERO);
+        join(&mut pool, place, Serves::default(), 100, Moment::ZERO);
     }
     pool
+}
+
+fn join(pool: &mut Pool, place: u32, serves: Serves, room: u32, now: Moment) {
+    let id = UpstreamId::new(format!("u{place}")).unwrap();
+    pool.join((place, TENANCY), id, (true, room), serves, now);
 }
 
 fn rules() -> HealthRules {
@@ -41,9 +48,7 @@ fn rules() -> HealthRules {
 }
 
 fn fault(pool: &mut Pool, place: u32, fault: Fault, now: Moment) -> u64 {
-    let number = pool.fault(place, TENANCY, fault, false, now).unwrap();
-    pool.panics();
-    number
+    pool.fault(place, TENANCY, fault, false, now).unwrap()
 }
 
 /// As many in a row as eject.
@@ -55,7 +60,6 @@ fn row(pool: &mut Pool, place: u32, now: Moment) {
 
 fn answered(pool: &mut Pool, place: u32, probe: bool, now: Moment) {
     pool.answered(place, TENANCY, probe, now);
-    pool.panics();
 }
 
 fn gate(pool: &Pool, place: u32, now: Moment) -> Gate {
@@ -154,13 +158,13 @@ fn only_the_probe_decides_and_one_that_says_nothing_changes_nothing() {
 fn an_answered_poll_lets_a_probe_in_where_nobody_could_connect() {
     let mut pool = pool(5, rules());
     fault(&mut pool, 0, Fault::Unreachable, secs(9));
-    pool.polled(0, at(8_999));
+    pool.polled(0, at(8_999), None, at(8_999));
     assert_eq!(gate(&pool, 0, secs(9)), Gate::Closed, "it was asked before");
-    pool.polled(0, at(9_100));
+    pool.polled(0, at(9_100), None, at(9_100));
     assert_eq!(gate(&pool, 0, at(9_100)), Gate::Probe);
     // But to answer polls is not to answer requests.
     row(&mut pool, 1, secs(9));
-    pool.polled(1, at(9_100));
+    pool.polled(1, at(9_100), None, at(9_100));
     assert_eq!(gate(&pool, 1, at(9_100)), Gate::Closed);
 }
 
@@ -200,7 +204,7 @@ fn when_all_are_out_nobody_is_until_one_answers() {
         fault(&mut pool, place, Fault::Unreachable, secs(9));
     }
     assert!(pool.totals().panicking);
-    assert!((0..3).all(|place| gate(&pool, place, secs(9)) == Gate::Open(None)));
+    assert!((0..3).all(|place| gate(&pool, place, secs(9)) == Gate::LastResort));
     answered(&mut pool, 1, false, secs(9));
     assert_eq!(
         [0, 1, 2].map(|place| gate(&pool, place, secs(9))),
@@ -209,7 +213,7 @@ fn when_all_are_out_nobody_is_until_one_answers() {
     assert_eq!(pool.totals().panics, 1);
     // Who says himself that he cannot serve does not count as somebody who is left.
     pool.update(1, false, 100, false, secs(9));
-    pool.panics();
+
     assert!(pool.totals().panicking);
 }
 
@@ -259,10 +263,7 @@ fn a_fault_that_is_taken_back_never_was() {
 #[test]
 fn joiners_start_slowly_where_others_carry_the_load() {
     let mut pool = pool(2, HealthRules::default());
-    let join = |pool: &mut Pool, place: u32, now| {
-        pool.join(place, TENANCY, UpstreamId::new(format!("n{place}")).unwrap(), now);
-        pool.update(place, true, 300, false, now);
-    };
+    let join = |pool: &mut Pool, place, now| join(pool, place, Serves::default(), 300, now);
     join(&mut pool, 2, secs(29));
     assert_eq!(gate(&pool, 2, secs(29)), Gate::Open(None), "all have just begun");
     join(&mut pool, 3, secs(100));
@@ -345,7 +346,7 @@ fn a_pool_that_is_bad_all_over_has_no_outlier() {
     assert!(outliers(&[]).is_empty());
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Step {
     Fault(u32, u8, bool),
     Answered(u32, bool),
@@ -354,8 +355,30 @@ enum Step {
     Usable(u32, bool),
     Forgive(u32, u64),
     Leave(u32),
-    Join(u32),
+    Join(u32, Serves),
+    Serve(u32, Serves),
     Wait(u64),
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Any subset of the names, nothing told, or any name.
+fn serves() -> impl Strategy<Value = Serves> {
+    (0..9u8).prop_map(|bits| match bits {
+        8 => Serves::Any,
+        bits => {
+            let named = NAMES.into_iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1);
+            Serves::Names(named.map(|(_, name)| name.into()).collect())
+        }
+    })
+}
+
+/// Whether it can be asked for this; `None`: for anything. "z" is listed by nobody.
+fn could(serves: &Serves, name: Option<&str>) -> bool {
+    match (serves, name) {
+        (_, None) | (Serves::Any, _) => true,
+        (Serves::Names(names), Some(name)) => names.iter().any(|one| **one == *name),
+    }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -368,14 +391,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (place.clone(), any::<bool>()).prop_map(|(p, usable)| Step::Usable(p, usable)),
         1 => (place.clone(), 0..200u64).prop_map(|(p, n)| Step::Forgive(p, n)),
         1 => place.clone().prop_map(Step::Leave),
-        1 => place.prop_map(Step::Join),
+        1 => (place.clone(), serves()).prop_map(|(p, serves)| Step::Join(p, serves)),
+        1 => (place, serves()).prop_map(|(p, serves)| Step::Serve(p, serves)),
         4 => (0..20_000u64).prop_map(Step::Wait),
     ];
     proptest::collection::vec(step, 0..200)
 }
 
 proptest! {
-    /// Whatever happens: somebody who could serve is always let in unless he
+    /// Whatever happens: of those who could serve a model somebody is always let in unless he
     /// asked for a pause, and whoever is out comes back within the longest time.
     #[test]
     fn rules_that_always_hold(steps in steps(), slow in any::<bool>()) {
@@ -391,33 +415,40 @@ proptest! {
                 }
                 Step::Answered(p, probe) => { pool.answered(p, TENANCY, probe, now); }
                 Step::Pause(p, ms) => pool.pause(p, TENANCY, Duration::from_millis(ms), now),
-                Step::Polled(p) => pool.polled(p, now),
+                Step::Polled(p) => { pool.polled(p, now, None, now); },
                 Step::Usable(p, usable) => pool.update(p, usable, 100, false, now),
                 Step::Forgive(p, number) => { pool.forgive(p, TENANCY, number); }
                 Step::Leave(p) => pool.leave(p),
-                Step::Join(p) => {
-                    pool.join(p, TENANCY, UpstreamId::new(format!("u{p}")).unwrap(), now);
-                }
+                Step::Join(p, serves) => join(&mut pool, p, serves, 100, now),
+                Step::Serve(p, serves) => pool.serve(p, serves),
                 Step::Wait(ms) => { now = now.saturating_add(Duration::from_millis(ms)); }
             }
             pool.tick(now);
-            pool.panics();
-            let mut usable = 0;
-            let mut let_in = 0;
-            for place in 0..7 {
-                let Some(member) = pool.member(place) else { continue };
+
+            let members = || (0..7).filter_map(|place| Some((place, pool.member(place)?)));
+            for (place, _) in members() {
                 let health = pool.health(place).unwrap();
                 if let HealthState::Ejected { until, .. } = health.state {
                     prop_assert!(until > now && until.since(now) <= Duration::from_secs(20));
                 }
-                usable += u32::from(member.usable);
-                let paused = health.paused_until.is_some();
-                let_in += u32::from(member.usable && (paused || gate(&pool, place, now) != Gate::Closed));
                 if let Gate::Open(Some(cap)) = gate(&pool, place, now) {
                     prop_assert!((1..=100).contains(&cap));
                 }
             }
-            prop_assert!(usable == 0 || let_in > 0, "nobody is let in: {pool:?}");
+            let mut last_resorts = BTreeSet::new();
+            for name in NAMES.into_iter().chain(["z"]).map(Some).chain([None]) {
+                let asked: Vec<_> = members().filter(|(_, m)| m.usable && could(&m.serves, name)).collect();
+                let let_in = |place| {
+                    pool.health(place).unwrap().paused_until.is_some() || gate(&pool, place, now) != Gate::Closed
+                };
+                prop_assert!(asked.is_empty() || asked.iter().any(|(place, _)| let_in(*place)), "{name:?}: {pool:?}");
+                if asked.iter().all(|(_, member)| member.is_out()) {
+                    last_resorts.extend(asked.iter().map(|(place, _)| *place));
+                }
+            }
+            let told = members().filter(|(_, member)| member.last_resort).map(|(place, _)| place);
+            prop_assert_eq!(told.collect::<BTreeSet<_>>(), last_resorts.clone());
+            prop_assert_eq!(pool.totals().panicking, !last_resorts.is_empty());
         }
     }
 }
@@ -446,12 +477,12 @@ fn all_are_paused_until_the_first_of_them_is_not() {
     let pause = |pool: &mut Pool, place, secs| pool.pause(place, TENANCY, Duration::from_secs(secs), at(0));
     pause(&mut pool, 0, 9);
     pause(&mut pool, 1, 7);
-    assert_eq!(pool.all_paused_until(secs(1)), None);
+    assert_eq!(pool.all_paused_until(None, secs(1)), None);
     // Who cannot be sent work is nobody to wait for.
     pool.update(2, false, 1, false, at(0));
-    assert_eq!(pool.all_paused_until(secs(1)), Some(secs(7)));
-    assert_eq!(pool.all_paused_until(secs(7)), None);
-    assert_eq!(Pool::new(rules()).all_paused_until(secs(1)), None);
+    assert_eq!(pool.all_paused_until(None, secs(1)), Some(secs(7)));
+    assert_eq!(pool.all_paused_until(None, secs(7)), None);
+    assert_eq!(Pool::new(rules()).all_paused_until(None, secs(1)), None);
 }
 
 #[test]

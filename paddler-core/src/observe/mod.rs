@@ -20,15 +20,16 @@
 //! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held: to be sent again, or until they are written. |
 //! | `paddler_settling_weight` | gauge |  | Weight still reserved for requests that have ended here and perhaps not yet at their engine. |
 //! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up. |
-//! | `paddler_pool_panic` | gauge |  | 1 while every upstream that could serve is out for its faults, so that none is left out. |
-//! | `paddler_pool_panics_total` | counter |  | Times that all who could serve were out, so that none was left out. |
+//! | `paddler_pool_panic` | gauge |  | 1 while every upstream that could serve some model is out for its faults, so that none of those is left out. |
+//! | `paddler_pool_panics_total` | counter |  | Times that all who could serve some model were out, so that none of those was left out. |
 //! | `paddler_ejections_total` | counter | `cause` | Times that an upstream was left out, by cause. |
-//! | `paddler_ejections_spared_total` | counter |  | Times that an upstream was not left out for its faults, since the largest share of the pool was out already. |
+//! | `paddler_ejections_spared_total` | counter |  | Times that an upstream was not left out for its faults, since the largest share of those with the same model was out already. |
 //! | `paddler_upstream_able` | gauge | `upstream` | 1 unless it is known to be unable to serve. |
 //! | `paddler_upstream_draining` | gauge | `upstream` | 1 while it gets nothing new. |
 //! | `paddler_upstream_ejected` | gauge | `upstream` | 1 while it is left out for its faults. |
 //! | `paddler_upstream_probing` | gauge | `upstream` | 1 while it gets one request at a time, to see whether it answers. |
 //! | `paddler_upstream_warming` | gauge | `upstream` | 1 while its limit grows, after it has come or come back. |
+//! | `paddler_upstream_last_resort` | gauge | `upstream` | 1 while it is left out and gets all the same what nobody else could serve. |
 //! | `paddler_upstream_paused` | gauge | `upstream` | 1 while it gets nothing new, as it has asked by Retry-After. |
 //! | `paddler_upstream_open_weight` | gauge | `upstream` | Weight of our own requests there, with what settles. |
 //! | `paddler_upstream_limit_weight` | gauge | `upstream` | The most weight that may be open there. |

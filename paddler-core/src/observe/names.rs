@@ -71,16 +71,17 @@ families! {
         "Weight still reserved for requests that have ended here and perhaps not yet at their engine.";
     SNAPSHOT_AGE: Gauge "paddler_snapshot_age_seconds" []
         "Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up.";
-    PANIC: Gauge "paddler_pool_panic" [] "1 while every upstream that could serve is out for its faults, so that none is left out.";
-    PANICS: Counter "paddler_pool_panics_total" [] "Times that all who could serve were out, so that none was left out.";
+    PANIC: Gauge "paddler_pool_panic" [] "1 while every upstream that could serve some model is out for its faults, so that none of those is left out.";
+    PANICS: Counter "paddler_pool_panics_total" [] "Times that all who could serve some model were out, so that none of those was left out.";
     EJECTIONS: Counter "paddler_ejections_total" ["cause"] "Times that an upstream was left out, by cause.";
     SPARED: Counter "paddler_ejections_spared_total" []
-        "Times that an upstream was not left out for its faults, since the largest share of the pool was out already.";
+        "Times that an upstream was not left out for its faults, since the largest share of those with the same model was out already.";
     ABLE: Gauge "paddler_upstream_able" ["upstream"] "1 unless it is known to be unable to serve.";
     DRAINING: Gauge "paddler_upstream_draining" ["upstream"] "1 while it gets nothing new.";
     EJECTED: Gauge "paddler_upstream_ejected" ["upstream"] "1 while it is left out for its faults.";
     PROBING: Gauge "paddler_upstream_probing" ["upstream"] "1 while it gets one request at a time, to see whether it answers.";
     WARMING: Gauge "paddler_upstream_warming" ["upstream"] "1 while its limit grows, after it has come or come back.";
+    LAST_RESORT: Gauge "paddler_upstream_last_resort" ["upstream"] "1 while it is left out and gets all the same what nobody else could serve.";
     PAUSED: Gauge "paddler_upstream_paused" ["upstream"] "1 while it gets nothing new, as it has asked by Retry-After.";
     OPEN: Gauge "paddler_upstream_open_weight" ["upstream"] "Weight of our own requests there, with what settles.";
     LIMIT: Gauge "paddler_upstream_limit_weight" ["upstream"] "The most weight that may be open there.";

@@ -125,6 +125,9 @@ impl Page<'_> {
                 Some(truth(row.service.as_ref()?.state == state))
             })?;
         }
+        each(page, &names::LAST_RESORT, |row| {
+            Some(truth(row.service.as_ref()?.last_resort))
+        })?;
         each(page, &names::PAUSED, |row| {
             Some(truth(row.service.as_ref()?.paused_for.is_some()))
         })?;

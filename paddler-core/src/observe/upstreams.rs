@@ -80,12 +80,15 @@ pub struct UpstreamStatus {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ServiceStatus {
-    /// `healthy`; `ejected`: it gets nothing, unless that goes for all who could serve; `probing`: one request at a time,
-    /// until one is answered; `warming`: its limit grows.
+    /// `healthy`; `ejected`: it gets nothing, unless as a last resort; `probing`: one request at a time, until it is seen to
+    /// serve; `warming`: its limit grows.
     pub state: &'static str,
     /// Why it was ejected, while it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
+    /// It is out, and gets what nobody else could serve all the same. Left out where it is not so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub last_resort: bool,
     /// When that ends: it is probed, or takes its full part. In seconds where it is written.
     #[serde(
         rename = "ends_in_seconds",
@@ -118,6 +121,7 @@ impl ServiceStatus {
         Self {
             state,
             cause,
+            last_resort: health.last_resort,
             ends_in: until.map(|until| until.since(now)),
             paused_for: paused_until.map(|until| until.since(now)),
             faults: health.faults,

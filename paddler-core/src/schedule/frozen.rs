@@ -16,7 +16,7 @@ pub(crate) struct Frozen {
     pub(crate) reserve: Vec<u64>,
     pub(crate) requests: Vec<u32>,
     pub(crate) prefill: Vec<u64>,
-    /// Upstreams taken out at once: draining or ejected.
+    /// Upstreams taken out at once: draining or ejected, though some of these serve whom nobody else could.
     pub(crate) shut: Vec<u64>,
     /// Those of them that the operator has taken out.
     pub(crate) drained: Vec<u64>,
@@ -81,12 +81,20 @@ impl TryFrom<Written> for Frozen {
 }
 
 impl Frozen {
-    pub(crate) fn read(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, reads: Reads) {
+    /// `model` is known of what is asked for, if anything is known. `anything`: no model is asked for.
+    pub(crate) fn read(
+        &mut self,
+        snapshot: &Snapshot,
+        model: Option<&ModelRow>,
+        anything: bool,
+        reads: Reads,
+    ) {
         let ledger = &snapshot.ledger;
         let words = snapshot.entries.len().div_ceil(LANES);
         let read = |what| if reads.contains(what) { words } else { 0 };
         self.shut.clear();
         self.shut.extend((0..words).map(|word| ledger.shut(word)));
+        self.spare_last_resorts(snapshot, model, anything);
         self.drained.clear();
         self.drained.extend((0..words).map(|word| ledger.drained(word)));
         column(&mut self.reserve, read(Reads::LOAD), |chunk, to| {
@@ -99,6 +107,26 @@ impl Frozen {
             ledger.freeze_prefill(chunk, to);
         });
         self.adapters(snapshot, model, read(Reads::ADAPTERS));
+    }
+
+    /// Leaves out those who are there for whom nobody else could serve, where somebody else can.
+    fn spare_last_resorts(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, anything: bool) {
+        let last = |word| snapshot.ledger.last_resort(word);
+        if (0..self.shut.len()).all(|word| last(word) == 0) {
+            return;
+        }
+        let columns = &snapshot.columns;
+        let listed = model.map_or(&[][..], |row| &row.serves[..]);
+        let could = |word: usize| match listed.get(word).copied().unwrap_or(0) | columns.any_model[word] {
+            _ if anything => u64::MAX,
+            could => could,
+        };
+        let well = |word: usize| columns.able[word] & could(word) & !self.shut[word] & !last(word);
+        if (0..self.shut.len()).any(|word| well(word) != 0) {
+            for (word, shut) in self.shut.iter_mut().enumerate() {
+                *shut |= last(word);
+            }
+        }
     }
 
     fn adapters(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, words: usize) {

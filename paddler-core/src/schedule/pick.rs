@@ -91,7 +91,8 @@ impl Snapshot {
         observer: &mut O,
     ) -> Outcome {
         let model = ask.facts.model.and_then(|name| self.model(name));
-        scratch.frozen.read(self, model, reads);
+        let anything = ask.facts.model.is_none();
+        scratch.frozen.read(self, model, anything, reads);
         self.walk(lost, model, ask, scratch, observer)
     }
 

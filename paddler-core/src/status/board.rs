@@ -10,7 +10,7 @@ use super::snapshot::{Entry, Snapshot};
 use super::{Degraded, Failure, FailureKind, Health, Published, Report};
 use crate::Moment;
 use crate::config::HealthRules;
-use crate::health::{HealthBook, Known};
+use crate::health::{HealthBook, Known, Serves};
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
 
@@ -222,6 +222,13 @@ impl StatusBoard {
         }
     }
 
+    /// Tells the health what can be asked of an upstream.
+    fn tell_models(&self, index: UpstreamIndex) {
+        if let Some(entry) = &self.entries[index.get()] {
+            self.health.serve(index.0, Serves::of(entry.models()), self.now);
+        }
+    }
+
     fn known(&self, index: UpstreamIndex, entry: &Entry, became_ready: bool) -> Known {
         Known {
             usable: entry.is_able() && !self.ledger.is_barred(index.0),
@@ -275,6 +282,7 @@ impl StatusBoard {
             if moved {
                 self.begin(index, &id);
             } else {
+                self.tell_models(index);
                 self.judge(index, false);
             }
             return Applied::Changed(id);
@@ -294,7 +302,7 @@ impl StatusBoard {
     /// Its health begins anew: nothing is known against the machine at its address.
     fn begin(&self, index: UpstreamIndex, id: &UpstreamId) {
         if let Some(entry) = &self.entries[index.get()] {
-            let known = self.known(index, entry, false);
+            let known = (self.known(index, entry, false), Serves::of(entry.models()));
             self.health
                 .join((index.0, entry.tenancy), id.clone(), known, self.now);
         }
@@ -365,6 +373,7 @@ impl StatusBoard {
         ledger.set_limit(index.0, entry.own_limit());
         if !same_names {
             self.gathered = None;
+            self.tell_models(index);
         }
         self.judge(index, became_ready);
         if let Some(asked_at) = asked_at {

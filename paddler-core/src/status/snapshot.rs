@@ -230,9 +230,10 @@ impl Snapshot {
         self.health.health(upstream.0)
     }
 
-    /// When somebody wants work again, if everybody who could be sent some has asked to be left alone for a while.
-    pub fn all_paused_until(&self, now: Moment) -> Option<Moment> {
-        self.health.all_paused_until(now)
+    /// When somebody wants work again, if everybody who could serve the model (or alias, or adapter) has asked to be left
+    /// alone for a while. `None` as the model: everybody who could serve anything.
+    pub fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
+        self.health.all_paused_until(model, now)
     }
 
     /// What the pool as a whole has gone through, as of now.

@@ -1,15 +1,19 @@
 //! Who is let in, for his health?
 //!
-//! One bit for each upstream and question, so that a pick reads a word for many of them. Gates are changed, and a probe
-//! that came to nothing is given back, under a lock that a pick takes only where it meets such a change as a probe.
+//! One bit for each upstream and question, so that a pick reads a word for many of them. Gates are changed, and the right
+//! to probe is given back, under a lock that a pick takes only where it meets such a change as a probe.
+//!
+//! The right to probe is a word of its own: who has it, and since when. The bits only say so to scans. It is held until
+//! the probe has said how it went, or has ended; a gate that opens for all makes it void, and a pause does not.
 
 use std::sync::PoisonError;
 
+use crate::Moment;
 use crate::upstream::LANES;
 use crate::upstream::reserve::{Reserve, ReserveWord};
 use crate::upstream::sync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::upstream::sync::{Mutex, MutexGuard};
 
@@ -18,6 +22,8 @@ use crate::upstream::sync::{Mutex, MutexGuard};
 pub(crate) enum Gate {
     /// They do, up to this weight if there is one.
     Open(Option<u32>),
+    /// Those that have nobody else do.
+    LastResort,
     /// One at a time.
     Probe,
     /// None does.
@@ -29,7 +35,43 @@ pub(crate) enum Gate {
 pub(super) enum Entry {
     Usual,
     /// As the one who finds out how it is.
-    Probe,
+    Probe(Probe),
+}
+
+/// The right to find out how an upstream is: a number that changes when it is made void (16 bits), and since when it is
+/// held in milliseconds and one (48 bits), which is nothing while nobody has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Probe(u64);
+
+impl Probe {
+    const BEGAN: u64 = (1 << 48) - 1;
+
+    fn is_held(self) -> bool {
+        self.0 & Self::BEGAN != 0
+    }
+
+    fn held_since(self, now: Moment) -> Self {
+        let millis = now.as_nanos() / 1_000_000;
+        Self(self.free().0 | (millis + 1).min(Self::BEGAN))
+    }
+
+    fn free(self) -> Self {
+        Self(self.0 & !Self::BEGAN)
+    }
+
+    /// Whoever holds it does so no more.
+    fn void(self) -> Self {
+        if self.is_held() {
+            Self(self.free().0.wrapping_add(1 << 48))
+        } else {
+            self
+        }
+    }
+
+    fn began(self) -> Option<Moment> {
+        let millis = (self.0 & Self::BEGAN).checked_sub(1)?;
+        Some(Moment::from_millis(millis))
+    }
 }
 
 /// The gates of one chunk of upstreams.
@@ -38,6 +80,10 @@ pub(super) struct Gates {
     closed: AtomicU64,
     /// Let one in at a time.
     probing: AtomicU64,
+    /// Let in whom nobody else could serve.
+    last_resort: AtomicU64,
+    /// The right to probe.
+    probes: [AtomicU64; LANES],
     /// A good answer is news there.
     watched: AtomicU64,
     /// Good answers since they were last looked at.
@@ -84,6 +130,8 @@ impl Default for Gates {
         Self {
             closed: AtomicU64::new(0),
             probing: AtomicU64::new(0),
+            last_resort: AtomicU64::new(0),
+            probes: std::array::from_fn(|_| AtomicU64::new(0)),
             watched: AtomicU64::new(0),
             answered: std::array::from_fn(|_| AtomicU32::new(0)),
             bounds: Mutex::new([Bounds::NONE; LANES]),
@@ -100,6 +148,11 @@ impl Gates {
     /// Those that let nobody in now.
     pub(super) fn closed(&self) -> u64 {
         self.closed.load(Relaxed)
+    }
+
+    /// Those that let in only whom nobody else could serve.
+    pub(super) fn last_resort(&self) -> u64 {
+        self.last_resort.load(Relaxed)
     }
 
     /// A new upstream comes to this place: nothing is known against it.
@@ -120,67 +173,120 @@ impl Gates {
     pub(super) fn set(&self, lane: usize, gate: Gate, watched: bool, word: &ReserveWord) -> bool {
         let mut bounds = self.bounds();
         let was_closed = is_set(&self.closed, lane);
-        let was_probing = is_set(&self.probing, lane);
-        put(&self.watched, lane, watched);
         let mut cap = Reserve::UNLIMITED;
+        bounds[lane].gate = gate;
+        put(&self.watched, lane, watched);
+        put(&self.last_resort, lane, gate == Gate::LastResort);
         // In an order in which nobody gets in by the way.
         match gate {
-            Gate::Open(most) => {
-                cap = most.unwrap_or(cap);
+            Gate::Open(_) | Gate::LastResort => {
                 put(&self.probing, lane, false);
                 put(&self.closed, lane, false);
+                // Always written: whoever takes it after this sees that the gate is open.
+                self.change_probe(lane, |probe| Some(probe.void()));
             }
-            // While a probe is under way, it is the probe that has closed it.
-            Gate::Probe if was_probing => return false,
             Gate::Probe => {
                 put(&self.probing, lane, true);
-                put(&self.closed, lane, false);
+                self.show(lane, gate);
             }
             Gate::Closed => {
                 put(&self.closed, lane, true);
                 put(&self.probing, lane, false);
             }
         }
-        bounds[lane].gate = gate;
+        if let Gate::Open(Some(most)) = gate {
+            cap = most;
+        }
         bounds[lane].cap = cap;
         let rose = word.set_limit(bounds[lane].least());
-        gate != Gate::Closed && (was_closed || rose)
+        let is_closed = is_set(&self.closed, lane);
+        !is_closed && (was_closed || rose)
+    }
+
+    /// Has scans see whether the gate lets anybody in. Under the lock.
+    fn show(&self, lane: usize, gate: Gate) {
+        let closed = match gate {
+            Gate::Open(_) | Gate::LastResort => false,
+            Gate::Closed => true,
+            Gate::Probe => self.probe(lane).is_held(),
+        };
+        put(&self.closed, lane, closed);
+        // Somebody may have become the probe in between, without the lock.
+        if gate == Gate::Probe && self.probe(lane).is_held() {
+            put(&self.closed, lane, true);
+        }
+    }
+
+    fn probe(&self, lane: usize) -> Probe {
+        Probe(self.probes[lane].load(Acquire))
+    }
+
+    fn change_probe(&self, lane: usize, change: impl Fn(Probe) -> Option<Probe>) -> Option<Probe> {
+        let changed =
+            self.probes[lane].fetch_update(AcqRel, Acquire, |old| change(Probe(old)).map(|new| new.0));
+        changed.ok().map(Probe)
     }
 
     /// Goes in, unless the gate is closed, by now or by the one who probes.
-    pub(super) fn enter(&self, lane: usize) -> Option<Entry> {
+    pub(super) fn enter(&self, lane: usize, now: Moment) -> Option<Entry> {
         if is_set(&self.closed, lane) {
             return None;
         }
         if !is_set(&self.probing, lane) {
             return Some(Entry::Usual);
         }
-        let before = self.closed.fetch_or(1 << lane, AcqRel);
-        if before >> lane & 1 == 1 {
-            return None;
-        }
-        if is_set(&self.probing, lane) {
-            return Some(Entry::Probe);
-        }
-        // The gate was changed on the way in: what it is now counts, and not what was just closed.
-        let bounds = self.bounds();
-        match bounds[lane].gate {
-            Gate::Probe => Some(Entry::Probe),
-            Gate::Closed => None,
-            Gate::Open(_) => {
-                put(&self.closed, lane, false);
-                Some(Entry::Usual)
+        let before = self.change_probe(lane, |probe| (!probe.is_held()).then(|| probe.held_since(now)));
+        let mine = before.map(|before| before.held_since(now));
+        if let Some(mine) = mine {
+            let closed = self.closed.fetch_or(1 << lane, AcqRel) >> lane & 1 == 1;
+            if !closed && is_set(&self.probing, lane) {
+                return Some(Entry::Probe(mine));
             }
+        }
+        // The gate was changed on the way in, or somebody else was faster: what it is now counts.
+        let bounds = self.bounds();
+        let gate = bounds[lane].gate;
+        if gate != Gate::Probe {
+            self.free(lane, mine);
+        }
+        self.show(lane, gate);
+        match gate {
+            Gate::Open(_) | Gate::LastResort => Some(Entry::Usual),
+            Gate::Probe => mine
+                .filter(|mine| self.holds_probe(lane, *mine))
+                .map(Entry::Probe),
+            Gate::Closed => None,
         }
     }
 
-    /// A probe that says nothing is none: the next one may come.
-    pub(super) fn return_probe(&self, lane: usize) {
+    /// Returns whether it was held.
+    fn free(&self, lane: usize, probe: Option<Probe>) -> bool {
+        probe.is_some_and(|mine| {
+            self.change_probe(lane, |held| (held == mine).then(|| held.free()))
+                .is_some()
+        })
+    }
+
+    /// A probe that has spoken, or has ended, is none any more: the next one may come where the gate is for probes.
+    /// Returns whether it may.
+    pub(super) fn return_probe(&self, lane: usize, probe: Probe) -> bool {
         let bounds = self.bounds();
-        if bounds[lane].gate != Gate::Closed {
-            put(&self.closed, lane, false);
+        let gate = bounds[lane].gate;
+        if !self.free(lane, Some(probe)) {
+            return false;
         }
-        drop(bounds);
+        self.show(lane, gate);
+        gate == Gate::Probe
+    }
+
+    /// Whether this is the right to probe that is held.
+    pub(super) fn holds_probe(&self, lane: usize, probe: Probe) -> bool {
+        self.probe(lane) == probe
+    }
+
+    /// Since when a probe is under way, to the millisecond.
+    pub(super) fn probe_began(&self, lane: usize) -> Option<Moment> {
+        self.probe(lane).began()
     }
 
     pub(super) fn answered(&self, lane: usize) -> bool {

@@ -94,10 +94,15 @@ impl Lease {
     pub fn report(&mut self, verdict: Verdict, now: Moment) -> Option<FaultReceipt> {
         let taken = self.taken.as_mut()?;
         // Who is busy says nothing of how he is: the next one may find out once this one has ended.
-        let probe = !matches!(verdict, Verdict::Busy(_)) && taken.take_probe();
+        let probe = taken.probe().filter(|_| !matches!(verdict, Verdict::Busy(_)));
         self.answered = verdict == Verdict::Answered;
-        self.health
-            .report((taken.place, taken.tenancy), verdict, probe, now)
+        let place = (taken.place, taken.tenancy);
+        let receipt = self.health.report(place, verdict, probe, now);
+        // Only now, so that no other one is let in before what this one found is in force.
+        if probe.is_some() {
+            self.health.ledger().end_probe(taken);
+        }
+        receipt
     }
 
     /// The answer has come to its end, or the upstream has refused the work: the engine is free.

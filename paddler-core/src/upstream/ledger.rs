@@ -16,7 +16,7 @@
 //!   of the word publishes what came before it. So after [`Ledger::close`] has changed the word, the counts of all who
 //!   reserved before are seen, and whoever comes later finds another tenancy; and whoever sees the count at zero sees
 //!   all else given back.
-//! - *Probed.* Who is let in as a probe closes the gate by the same step in which he finds it open, so there is one.
+//! - *Probed.* Who is let in as a probe takes the right to it by the same step in which he finds it free, so there is one.
 //! - *Sampled.* The weight is read before the young weight in it, so that requests which begin in between count as not
 //!   seen by the engine. Only one that is between its two counts at that very instant counts as seen.
 
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::Moment;
 use crate::upstream::adapters::{AdapterCells, Cell, NameId};
-use crate::upstream::gates::{Entry, Gate, Gates, is_set, put};
+use crate::upstream::gates::{Entry, Gate, Gates, Probe, is_set, put};
 use crate::upstream::reserve::{Reserve, ReserveWord};
 use crate::upstream::settling::Settlings;
 use crate::upstream::sync::atomic::{
@@ -136,13 +136,13 @@ pub(crate) struct Taken {
     cell: Option<Cell>,
     born: Span,
     /// It is the one that was let in, and has not said how it went.
-    probe: bool,
+    probe: Option<Probe>,
 }
 
 impl Taken {
-    /// It says how it went, once: whether it is the one that was let in.
-    pub(crate) fn take_probe(&mut self) -> bool {
-        std::mem::take(&mut self.probe)
+    /// The right to probe, if it is the one that was let in and has not said how it went.
+    pub(crate) fn probe(&self) -> Option<Probe> {
+        self.probe
     }
 }
 
@@ -233,10 +233,37 @@ impl Ledger {
         chunk.gates.set(lane, gate, watched, &chunk.reserve[lane])
     }
 
-    /// A good answer. Returns whether that is news.
-    pub(crate) fn answered(&self, place: u32) -> bool {
+    /// A good answer of this tenant. Returns whether that is news.
+    pub(crate) fn answered(&self, place: u32, tenancy: u16) -> bool {
         let (chunk, lane) = self.chunk(place);
-        chunk.gates.answered(lane)
+        // A late answer of the one before says nothing of this one.
+        Reserve(chunk.reserve[lane].glance()).tenancy() == tenancy && chunk.gates.answered(lane)
+    }
+
+    /// Whether the right to probe is still held with this.
+    pub(crate) fn holds_probe(&self, place: u32, probe: Probe) -> bool {
+        let (chunk, lane) = self.chunk(place);
+        chunk.gates.holds_probe(lane, probe)
+    }
+
+    /// Since when a probe is under way, to the millisecond.
+    pub(crate) fn probe_began(&self, place: u32) -> Option<Moment> {
+        let (chunk, lane) = self.chunk(place);
+        chunk.gates.probe_began(lane)
+    }
+
+    /// The probe has said how it went, and that was taken down: it is a request as any other from now on.
+    pub(crate) fn end_probe(&self, taken: &mut Taken) {
+        if self.return_probe(taken) {
+            self.notify();
+        }
+    }
+
+    /// Returns whether another one may come.
+    fn return_probe(&self, taken: &mut Taken) -> bool {
+        let (chunk, lane) = self.chunk(taken.place);
+        let probe = taken.probe.take();
+        probe.is_some_and(|probe| chunk.gates.return_probe(lane, probe))
     }
 
     /// Whether good answers are news.
@@ -275,6 +302,13 @@ impl Ledger {
             .map_or(0, |chunk| chunk.barred.load(Relaxed) | chunk.gates.closed())
     }
 
+    /// The upstreams of one word of the candidate set that are out for their health, and get what nobody else could
+    /// serve.
+    pub(crate) fn last_resort(&self, word: usize) -> u64 {
+        self.known_chunk(word)
+            .map_or(0, |chunk| chunk.gates.last_resort())
+    }
+
     /// Reserves for a tenancy of the place, unless that exceeds the limit or the tenancy is over.
     pub(crate) fn try_take(&self, place: u32, tenancy: u16, take: Take, now: Moment) -> Option<Taken> {
         let word = self.reserved(place);
@@ -283,14 +317,15 @@ impl Ledger {
             return None;
         }
         let (chunk, lane) = self.chunk(place);
-        let entry = chunk.gates.enter(lane)?;
+        let entry = chunk.gates.enter(lane, now)?;
         let taken = self.take((place, tenancy), take, Span::of(now), |word| {
             word.take(tenancy, take.weight)
         });
-        let probe = entry == Entry::Probe;
-        if probe && taken.is_none() {
-            chunk.gates.return_probe(lane);
+        let Entry::Probe(probe) = entry else { return taken };
+        if taken.is_none() {
+            chunk.gates.return_probe(lane, probe);
         }
+        let probe = Some(probe);
         taken.map(|taken| Taken { probe, ..taken })
     }
 
@@ -328,7 +363,7 @@ impl Ledger {
             tokens: take.tokens,
             cell,
             born,
-            probe: false,
+            probe: None,
         })
     }
 
@@ -342,10 +377,8 @@ impl Ledger {
     /// Gives everything back but the weight; the request itself last, see the module.
     fn close_account(&self, mut taken: Taken) {
         self.prefilled(&mut taken);
+        self.return_probe(&mut taken);
         let (chunk, lane) = self.chunk(taken.place);
-        if taken.take_probe() {
-            chunk.gates.return_probe(lane);
-        }
         if let Some(cell) = taken.cell {
             chunk.adapters[lane].close(cell);
             chunk.adapter_leases[lane].fetch_sub(1, Relaxed);
@@ -368,7 +401,7 @@ impl Ledger {
             return self.give_back(taken);
         }
         self.settlings.add(taken.place, taken.weight);
-        let probe = taken.probe;
+        let probe = taken.probe.is_some();
         self.close_account(taken);
         if probe {
             self.notify();

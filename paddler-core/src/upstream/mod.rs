@@ -27,7 +27,7 @@ mod young;
 pub(crate) use adapters::{CELLS, NameId};
 pub use address::InvalidUrl;
 pub use extensions::Extensions;
-pub(crate) use gates::Gate;
+pub(crate) use gates::{Gate, Probe};
 pub use lease::{Lease, Stage};
 pub(crate) use ledger::Take;
 pub use ledger::{Ledger, OwnLoad, SampleToken};

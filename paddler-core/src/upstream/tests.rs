@@ -110,12 +110,16 @@ fn a_full_cell_stays_full() {
 #[test]
 fn answers_of_one_upstream_are_not_counted_for_the_next_at_its_place() {
     let ledger = Ledger::new(Duration::from_secs(10));
-    ledger.open(3, 8);
-    ledger.answered(3);
-    ledger.answered(3);
+    let first = ledger.open(3, 8);
+    ledger.answered(3, first);
+    ledger.answered(3, first);
     assert_eq!(ledger.take_answered(3), 2);
-    ledger.answered(3);
+    ledger.answered(3, first);
     ledger.close(3);
-    ledger.open(3, 8);
+    let next = ledger.open(3, 8);
     assert_eq!(ledger.take_answered(3), 0);
+    ledger.answered(3, first);
+    assert_eq!(ledger.take_answered(3), 0, "nor those that come late");
+    ledger.answered(3, next);
+    assert_eq!(ledger.take_answered(3), 1);
 }

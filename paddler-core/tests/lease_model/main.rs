@@ -401,5 +401,83 @@ fn a_probe_that_goes_in_and_a_gate_that_opens() {
         other.join().unwrap();
         let taken = take(&ledger, tenant, ONE).expect("the gate was opened");
         ledger.give_back(taken);
+        // And leaves nobody with the right to probe.
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let probe = take(&ledger, tenant, ONE).expect("the next one may come");
+        assert!(take(&ledger, tenant, ONE).is_none());
+        ledger.give_back(probe);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// Whoever has become a probe before its gate was opened for all, and is for probes again, is none by then.
+#[test]
+fn a_probe_of_before_and_one_of_later() {
+    model(3, || {
+        let (ledger, tenant) = ledger(8);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let first = take(&ledger, tenant, ONE).unwrap();
+        let right = first.probe().unwrap();
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.give_back(first))
+        };
+        ledger.set_gate(PLACE, Gate::Open(None), false);
+        assert!(!ledger.holds_probe(PLACE, right));
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let second = take(&ledger, tenant, ONE).expect("the first is void");
+        assert!(take(&ledger, tenant, ONE).is_none(), "one at a time");
+        other.join().unwrap();
+        assert!(
+            take(&ledger, tenant, ONE).is_none(),
+            "the end of the first is none of the second"
+        );
+        ledger.give_back(second);
+        assert_eq!(ledger.shut(0), 0);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// A gate that is put in force once more, as it was, turns nobody away.
+#[test]
+fn a_probe_that_goes_in_and_a_gate_that_stays() {
+    model(3, || {
+        let (ledger, tenant) = ledger(8);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || take(&ledger, tenant, ONE))
+        };
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let probe = other.join().unwrap().expect("the gate is for one");
+        assert_ne!(ledger.shut(0), 0, "scans see that it is taken");
+        assert!(take(&ledger, tenant, ONE).is_none());
+        ledger.give_back(probe);
+        assert_eq!(ledger.shut(0), 0);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// A pause neither ends a probe nor is ended by it.
+#[test]
+fn a_probe_that_ends_and_a_pause() {
+    model(3, || {
+        let (ledger, tenant) = ledger(8);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let probe = take(&ledger, tenant, ONE).unwrap();
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                assert!(take(&ledger, tenant, ONE).is_none(), "one at a time, or none");
+                ledger.give_back(probe);
+            })
+        };
+        ledger.set_gate(PLACE, Gate::Closed, true);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        other.join().unwrap();
+        assert_eq!(ledger.shut(0), 0);
+        let next = take(&ledger, tenant, ONE).expect("the next one may come");
+        ledger.give_back(next);
+        assert_zero(&ledger, tenant);
     });
 }

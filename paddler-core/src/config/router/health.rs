@@ -22,8 +22,9 @@ pub struct HealthRules {
     pub unreachable_time: Duration,
     /// The longest that it is left out, 250 ms to 24 h. Default 5 min: so long a repaired one may stay idle.
     pub longest_time: Duration,
-    /// The largest share of the pool that is left out for what it answered, 0 to 1 or 0% to 100%; of two, one may be, unless it is 0.
-    /// Default 0.5: when more than half fail it is hardly theirs alone, and the rest could not carry the load.
+    /// The largest share of those who could serve the same model that is left out for what it answered, 0 to 1 or 0% to
+    /// 100%; of two, one may be, unless it is 0. Default 0.5: when more than half fail it is hardly theirs alone, and the
+    /// rest could not carry the load.
     pub largest_share: f64,
     /// Over which time success rates are compared, 1 s to 24 h. Default 1 min: in Envoy's 10 s few engines answer the
     /// hundred requests that it takes.

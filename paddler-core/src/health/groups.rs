@@ -1,0 +1,213 @@
+//! Who could serve in whose place?
+//!
+//! Requests ask for models, so what matters is who else serves the same ones: under each name (a model, an alias, an
+//! adapter) those that list it, with those that answer for any. Who has told no name is held against all: where nobody
+//! tells models, the pool is one group.
+//!
+//! The counts follow each change, so that a fault costs its upstream's own names, however large the pool is.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::upstream::Models;
+
+/// What an upstream can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Serves {
+    /// Any name, listed by somebody or not.
+    Any,
+    /// These, each once.
+    Names(Arc<[Arc<str>]>),
+}
+
+impl Default for Serves {
+    fn default() -> Self {
+        Self::Names(Arc::default())
+    }
+}
+
+impl Serves {
+    /// `None`: it has not told its models.
+    pub(crate) fn of(models: Option<&Models>) -> Self {
+        let listed = match models {
+            Some(Models::Any) => return Self::Any,
+            Some(Models::Listed(listed)) => &listed[..],
+            None => &[],
+        };
+        let names = listed
+            .iter()
+            .flat_map(|model| [&model.id].into_iter().chain(&model.aliases));
+        let names: BTreeSet<_> = names.cloned().collect();
+        Self::Names(names.into_iter().collect())
+    }
+}
+
+/// What an upstream is to those who could be served by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing: by its own word or the operator's it gets no work.
+    Unusable,
+    In,
+    /// It could serve, and is out for its faults.
+    Out,
+}
+
+/// How many could serve, and how many of them are out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Count {
+    pub(super) usable: u32,
+    pub(super) out: u32,
+}
+
+impl Count {
+    pub(super) fn inside(self) -> u32 {
+        self.usable.saturating_sub(self.out)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            usable: self.usable + other.usable,
+            out: self.out + other.out,
+        }
+    }
+
+    fn count(&mut self, standing: Standing, by: impl Fn(u32) -> u32) {
+        match standing {
+            Standing::Unusable => return,
+            Standing::Out => self.out = by(self.out),
+            Standing::In => {}
+        }
+        self.usable = by(self.usable);
+    }
+
+    /// Returns whether that was the last who was in, or is the first.
+    fn change(&mut self, from: Standing, to: Standing) -> bool {
+        let before = self.inside();
+        self.count(from, |count| count.saturating_sub(1));
+        self.count(to, |count| count + 1);
+        (before == 0) != (self.inside() == 0)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    count: Count,
+    places: Vec<u32>,
+}
+
+/// For whom somebody has become the only one who could serve, or is it no more.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Flipped {
+    /// For none, or those at these places.
+    At(Vec<u32>),
+    /// For anybody.
+    Any,
+}
+
+/// Who could serve what.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    all: Count,
+    any: Group,
+    names: HashMap<Arc<str>, Group>,
+}
+
+impl Groups {
+    pub(super) fn join(&mut self, place: u32, serves: &Serves) {
+        match serves {
+            Serves::Any => self.any.places.push(place),
+            Serves::Names(names) => {
+                for name in &**names {
+                    self.names.entry(name.clone()).or_default().places.push(place);
+                }
+            }
+        }
+    }
+
+    /// It must be unusable by now.
+    pub(super) fn leave(&mut self, place: u32, serves: &Serves) {
+        let forget = |group: &mut Group| group.places.retain(|one| *one != place);
+        match serves {
+            Serves::Any => forget(&mut self.any),
+            Serves::Names(names) => {
+                for name in &**names {
+                    let Some(group) = self.names.get_mut(name) else {
+                        continue;
+                    };
+                    forget(group);
+                    if group.places.is_empty() {
+                        self.names.remove(name);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn change(&mut self, serves: &Serves, from: Standing, to: Standing) -> Flipped {
+        let mut anybody = self.all.change(from, to);
+        let mut places = Vec::new();
+        match serves {
+            Serves::Any => anybody |= self.any.count.change(from, to),
+            Serves::Names(names) => {
+                for name in &**names {
+                    if let Some(group) = self.names.get_mut(name)
+                        && group.count.change(from, to)
+                    {
+                        places.extend_from_slice(&group.places);
+                    }
+                }
+            }
+        }
+        if anybody {
+            Flipped::Any
+        } else {
+            Flipped::At(places)
+        }
+    }
+
+    /// Whether somebody could be served by nobody who is in: such a request would be refused without who serves this.
+    pub(super) fn lacks_any_of(&self, serves: &Serves) -> bool {
+        let empty = |count: Count| count.inside() == 0;
+        empty(self.all)
+            || empty(self.any.count)
+                && match serves {
+                    Serves::Any => true,
+                    Serves::Names(names) => names.iter().any(|name| empty(self.count(name))),
+                }
+    }
+
+    /// Those who list the name, without those who answer for any.
+    fn count(&self, name: &str) -> Count {
+        self.names.get(name).map(|group| group.count).unwrap_or_default()
+    }
+
+    /// Whether this holds for each of the groups that one who serves this is in.
+    pub(super) fn each(&self, serves: &Serves, mut holds: impl FnMut(Count) -> bool) -> bool {
+        let any = self.any.count;
+        match serves {
+            Serves::Any => holds(any) && self.names.values().all(|group| holds(group.count.and(any))),
+            Serves::Names(names) if names.is_empty() => holds(self.all),
+            Serves::Names(names) => names.iter().all(|name| holds(self.count(name).and(any))),
+        }
+    }
+
+    /// Whether such a one can be found for each name that one who serves this can be asked for. `None`: he can be asked
+    /// for none, and all are as good.
+    pub(super) fn each_has(&self, serves: &Serves, found: impl Fn(u32) -> bool) -> Option<bool> {
+        let found_in = |group: &Group| group.places.iter().any(|place| found(*place));
+        match serves {
+            Serves::Any => Some(found_in(&self.any)),
+            Serves::Names(names) if names.is_empty() => None,
+            Serves::Names(names) => {
+                let covered = |name: &Arc<str>| self.names.get(name).is_some_and(found_in);
+                Some(found_in(&self.any) || names.iter().all(covered))
+            }
+        }
+    }
+
+    /// The places of all who could serve the name.
+    pub(super) fn places(&self, name: &str) -> impl Iterator<Item = u32> {
+        let listed = self.names.get(name).into_iter().flat_map(|group| &group.places);
+        listed.chain(&self.any.places).copied()
+    }
+}
