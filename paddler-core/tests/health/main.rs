@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod models;
+mod probing;
+
 use std::time::Duration;
 
 use paddler_core::Moment;
@@ -11,9 +14,10 @@ use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::Facts;
 use paddler_core::schedule::{Ask, Class, Ending, Reason, Scratch, trees};
 use paddler_core::status::{Failure, FailureKind, Health, Report, Snapshot, StatusBoard, StatusEvent};
-use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamId, UpstreamSpec};
+use paddler_core::upstream::{Lease, UpstreamId, UpstreamSpec};
 
 const UNREACHABLE: Verdict = Verdict::Fault(Fault::Unreachable);
+const BROKE: Verdict = Verdict::Fault(Fault::Broke);
 
 fn at(millis: u64) -> Moment {
     Moment::from_millis(millis)
@@ -347,242 +351,6 @@ fn what_is_learnt_stays_with_an_upstream_whose_spec_changes_and_not_with_another
     let snapshot = board.publish(at(4));
     assert_eq!(state(&snapshot, "c"), HealthState::Healthy);
     assert_eq!(reserve(&snapshot, 1, at(4)).map(drop), Ok(()));
-}
-
-const BROKE: Verdict = Verdict::Fault(Fault::Broke);
-
-/// A board with "a", which gets one request at a time, and "b".
-fn probing() -> (StatusBoard, std::sync::Arc<Snapshot>, Lease) {
-    let mut board = board(&["a", "b"]);
-    let snapshot = board.published().load_full();
-    let old = lease_at(&snapshot, "a", at(1)).unwrap();
-    for _ in 0..3 {
-        lease_at(&snapshot, "a", at(1)).unwrap().report(BROKE, at(1));
-    }
-    board.expire(at(5_001));
-    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
-    (board, snapshot, old)
-}
-
-fn polled(board: &mut StatusBoard, asked: Moment) {
-    let snapshot = board.published().load_full();
-    let event = StatusEvent::Report {
-        id: id("a"),
-        report: Report::new(),
-        sample: snapshot.sample("a", asked),
-    };
-    board.apply(event, asked);
-}
-
-#[test]
-fn a_long_probe_keeps_nobody_out_once_its_engine_has_answered_a_poll_after_ten_seconds() {
-    let (mut board, snapshot, _old) = probing();
-    let mut probe = lease_at(&snapshot, "a", at(6_000)).unwrap();
-    probe.sent();
-    polled(&mut board, at(15_999));
-    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
-    board.expire(at(99_000));
-    assert_eq!(
-        state(&snapshot, "a"),
-        HealthState::Probing,
-        "time alone says nothing"
-    );
-    assert!(lease_at(&snapshot, "a", at(99_000)).is_none());
-    polled(&mut board, at(99_000));
-    assert!(matches!(state(&snapshot, "a"), HealthState::Warming { .. }));
-    board.expire(at(128_000));
-    let second = lease_at(&snapshot, "a", at(128_000)).unwrap();
-    // It fails all the same: a fault as any other.
-    probe.report(BROKE, at(128_000));
-    probe.complete();
-    assert_eq!(snapshot.health(snapshot.index("a").unwrap()).unwrap().faults, 1);
-    assert!(lease_at(&snapshot, "a", at(128_000)).is_some());
-    drop(second);
-}
-
-#[test]
-fn a_probe_of_before_is_none_of_later() {
-    let (mut board, snapshot, _old) = probing();
-    let mut first = lease_at(&snapshot, "a", at(6_000)).unwrap();
-    polled(&mut board, at(16_000));
-    board.expire(at(46_000));
-    for _ in 0..3 {
-        lease_at(&snapshot, "a", at(46_000))
-            .unwrap()
-            .report(BROKE, at(46_000));
-    }
-    board.expire(at(60_000));
-    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
-    let second = lease_at(&snapshot, "a", at(60_000)).expect("the first is a probe no more");
-    // Neither its end nor what it says is for the second to bear.
-    first.report(BROKE, at(60_001));
-    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
-    first.report(Verdict::Answered, at(60_001));
-    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
-    first.complete();
-    assert!(lease_at(&snapshot, "a", at(60_002)).is_none(), "one at a time");
-    polled(&mut board, at(69_999));
-    assert_eq!(
-        state(&snapshot, "a"),
-        HealthState::Probing,
-        "measured from the second"
-    );
-    drop(second);
-    assert!(lease_at(&snapshot, "a", at(70_000)).is_some());
-}
-
-#[test]
-fn a_pause_in_between_lets_no_second_probe_in() {
-    let (mut board, snapshot, mut old) = probing();
-    let probe = lease_at(&snapshot, "a", at(6_000)).unwrap();
-    old.report(Verdict::Busy(Some(Duration::from_secs(1))), at(6_001));
-    old.complete();
-    board.expire(at(7_001));
-    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
-    assert!(
-        lease_at(&snapshot, "a", at(7_002)).is_none(),
-        "the first is under way"
-    );
-    for seed in 0..50 {
-        assert_eq!(reserve(&snapshot, seed, at(7_002)).unwrap().upstream(), &id("b"));
-    }
-    drop(probe);
-    let next = lease_at(&snapshot, "a", at(7_003)).unwrap();
-    assert!(lease_at(&snapshot, "a", at(7_003)).is_none());
-    drop(next);
-}
-
-#[test]
-fn a_probe_at_the_old_url_gives_no_place_to_another_at_the_new_one() {
-    let (mut board, snapshot, _old) = probing();
-    let old = lease_at(&snapshot, "a", at(6_000)).unwrap();
-    let moved = UpstreamSpec::new("a", "http://b").unwrap().max_in_flight(8);
-    board.apply(StatusEvent::Upsert(moved), at(7_000));
-    let snapshot = board.publish(at(7_000));
-    lease_at(&snapshot, "a", at(7_000))
-        .unwrap()
-        .report(UNREACHABLE, at(7_000));
-    board.expire(at(8_000));
-    let probe = lease_at(&snapshot, "a", at(8_000)).expect("the old one is no probe here");
-    drop(old);
-    assert!(lease_at(&snapshot, "a", at(8_000)).is_none());
-    drop(probe);
-    assert!(lease_at(&snapshot, "a", at(8_000)).is_some());
-}
-
-#[test]
-fn an_upstream_that_is_drained_while_it_is_probed_goes_on_where_it_was() {
-    let (mut board, snapshot, _old) = probing();
-    let mut probe = lease_at(&snapshot, "a", at(6_000)).unwrap();
-    board.set_draining("a", true);
-    polled(&mut board, at(20_000));
-    assert_eq!(
-        state(&snapshot, "a"),
-        HealthState::Probing,
-        "nobody is let in there"
-    );
-    board.set_draining("a", false);
-    assert!(lease_at(&snapshot, "a", at(20_000)).is_none());
-    probe.report(Verdict::Answered, at(20_001));
-    assert!(matches!(state(&snapshot, "a"), HealthState::Warming { .. }));
-}
-
-/// Upstreams with these models.
-fn with_models(all: &[(&str, &[&str])]) -> StatusBoard {
-    let mut board = StatusBoard::new(trees::gateway());
-    for (name, models) in all {
-        let models = models.iter().map(|model| ModelEntry::new(*model)).collect();
-        let spec = UpstreamSpec::new(*name, "http://a")
-            .unwrap()
-            .models(Models::Listed(models));
-        board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
-    }
-    board.publish(Moment::ZERO);
-    board
-}
-
-fn ask(snapshot: &Snapshot, model: Option<&str>, seed: u64) -> Result<UpstreamId, Reason> {
-    let facts = model.map_or_else(Facts::new, |model| Facts::new().model(model));
-    let ask = Ask::new(&facts, at(9), seed);
-    let lease = snapshot.reserve(&ask, &mut Scratch::default(), &mut ());
-    lease
-        .map(|lease| lease.upstream().clone())
-        .map_err(|ending| ending.reason)
-}
-
-#[test]
-fn the_only_upstream_of_a_model_gets_its_requests_though_it_is_out_and_no_others() {
-    let board = with_models(&[("a", &["big", "small"]), ("b", &["small"]), ("c", &["other"])]);
-    let snapshot = board.published().load_full();
-    lease_at(&snapshot, "a", at(1))
-        .unwrap()
-        .report(UNREACHABLE, at(1));
-    for seed in 0..50 {
-        assert_eq!(ask(&snapshot, Some("big"), seed), Ok(id("a")));
-        assert_eq!(ask(&snapshot, Some("small"), seed), Ok(id("b")));
-        assert_ne!(ask(&snapshot, None, seed), Ok(id("a")));
-    }
-    assert!(snapshot.pool_health().panicking);
-    // Where nobody is well, all are asked.
-    lease_at(&snapshot, "b", at(1))
-        .unwrap()
-        .report(UNREACHABLE, at(1));
-    let asked: std::collections::BTreeSet<_> = (0..50)
-        .map(|seed| ask(&snapshot, Some("small"), seed).unwrap())
-        .collect();
-    assert_eq!(asked.len(), 2);
-    // One that is well and full, or that has asked for patience, is waited for.
-    lease_at(&snapshot, "b", at(1))
-        .unwrap()
-        .report(Verdict::Answered, at(1));
-    let index = snapshot.index("b").unwrap();
-    lease_at(&snapshot, "b", at(1))
-        .unwrap()
-        .report(Verdict::Busy(Some(Duration::from_secs(9))), at(1));
-    assert_eq!(snapshot.health(index).unwrap().state, HealthState::Healthy);
-    assert_eq!(
-        snapshot.all_paused_until(Some("small"), at(2)),
-        None,
-        "the other one is not paused"
-    );
-    assert_eq!(snapshot.all_paused_until(Some("other"), at(2)), None);
-}
-
-#[test]
-fn models_that_are_told_later_count_from_then_on() {
-    let mut board = StatusBoard::new(trees::gateway());
-    for name in ["a", "b"] {
-        board.apply(
-            StatusEvent::Upsert(UpstreamSpec::new(name, "http://a").unwrap()),
-            at(0),
-        );
-    }
-    let snapshot = board.publish(at(0));
-    lease_at(&snapshot, "a", at(1))
-        .unwrap()
-        .report(UNREACHABLE, at(1));
-    let index = snapshot.index("a").unwrap();
-    assert!(!snapshot.health(index).unwrap().last_resort);
-    let tell = |board: &mut StatusBoard, name: &str, model: &str| {
-        let mut report = Report::new();
-        report.models = Some(Models::Listed(vec![ModelEntry::new(model)]));
-        board.apply(
-            StatusEvent::Report {
-                id: id(name),
-                report,
-                sample: None,
-            },
-            at(2),
-        );
-        board.published().load().health(index).unwrap().last_resort
-    };
-    assert!(tell(&mut board, "a", "big"));
-    assert!(tell(&mut board, "b", "small"));
-    assert!(!tell(&mut board, "b", "big"));
-    let spec = UpstreamSpec::new("b", "http://a").unwrap();
-    let spec = spec.models(Models::Listed(vec![ModelEntry::new("small")]));
-    board.apply(StatusEvent::Upsert(spec), at(3));
-    assert!(snapshot.health(index).unwrap().last_resort, "by its config");
 }
 
 #[test]
