@@ -84,7 +84,8 @@ mod tests {
     fn names_follow_one_rule() {
         let units = ["requests", "seconds", "bytes", "weight", "ratio", "polls"];
         let truths = [
-            "able", "draining", "missing", "stale", "panic", "ejected", "probing", "warming", "paused",
+            "able", "draining", "missing", "stale", "panic", "ejected", "resort", "probing", "warming",
+            "paused",
         ];
         for family in ALL {
             let name = family.name.strip_prefix("paddler_").unwrap();

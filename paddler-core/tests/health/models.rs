@@ -103,3 +103,32 @@ fn models_that_are_told_later_count_from_then_on() {
     board.apply(StatusEvent::Upsert(spec), at(3));
     assert!(snapshot.health(index).unwrap().last_resort, "by its config");
 }
+
+#[test]
+fn who_is_drained_or_says_that_it_cannot_serve_stands_in_for_nobody() {
+    let mut board = with_models(&[("a", &["m"]), ("b", &["m"])]);
+    let snapshot = board.published().load_full();
+    lease_at(&snapshot, "a", at(1))
+        .unwrap()
+        .report(UNREACHABLE, at(1));
+    assert_eq!(ask(&snapshot, Some("m"), 1), Ok(id("b")));
+    board.set_draining("b", true);
+    assert_eq!(ask(&snapshot, Some("m"), 1), Ok(id("a")));
+    board.set_draining("b", false);
+    assert_eq!(ask(&snapshot, Some("m"), 1), Ok(id("b")));
+    let mut report = Report::new();
+    report.health = Some(Health::Loading);
+    let (id_b, sample) = (id("b"), None);
+    board.apply(
+        StatusEvent::Report {
+            id: id_b,
+            report,
+            sample,
+        },
+        at(2),
+    );
+    let snapshot = board.publish(at(2));
+    for seed in 0..20 {
+        assert_eq!(ask(&snapshot, Some("m"), seed), Ok(id("a")));
+    }
+}

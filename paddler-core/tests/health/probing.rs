@@ -137,3 +137,21 @@ fn an_upstream_that_is_drained_while_it_is_probed_goes_on_where_it_was() {
     probe.report(Verdict::Answered, at(20_001));
     assert!(matches!(state(&snapshot, "a"), HealthState::Warming { .. }));
 }
+
+#[test]
+fn a_probe_that_has_spoken_and_is_not_over_keeps_nobody_out() {
+    let (mut board, snapshot, _old) = probing();
+    let mut first = lease_at(&snapshot, "a", at(6_000)).unwrap();
+    first.report(Verdict::Busy(None), at(6_001));
+    assert!(
+        lease_at(&snapshot, "a", at(6_002)).is_none(),
+        "that it is busy says nothing"
+    );
+    first.report(BROKE, at(6_003));
+    board.expire(at(17_000));
+    assert_eq!(state(&snapshot, "a"), HealthState::Probing);
+    let second = lease_at(&snapshot, "a", at(17_000)).expect("the first has failed");
+    drop(first);
+    assert!(lease_at(&snapshot, "a", at(17_000)).is_none());
+    drop(second);
+}

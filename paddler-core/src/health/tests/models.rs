@@ -1,6 +1,7 @@
 //! Who is judged among whom, where upstreams serve different models? And what is left of old rules and rights?
 
 use super::*;
+use crate::health::groups::Groups;
 use crate::upstream::{ModelEntry, Models};
 
 fn names(names: &[&str]) -> Serves {
@@ -104,6 +105,10 @@ fn who_answers_for_any_model_stands_in_for_all_and_is_the_only_one_for_the_rest(
     answered(&mut pool, 0, false, secs(9));
     assert_eq!(gates(&pool), [OPEN, Gate::Closed, OPEN]);
 
+    let mut pool = pool_of(&[Serves::Any, names(&["a"])], rules());
+    row(&mut pool, 1, secs(9));
+    assert_eq!(gates(&pool), [OPEN, Gate::Closed], "one of two who could serve a");
+
     let two = [Serves::Any, Serves::Any, names(&["a"])];
     let mut pool = pool_of(&two, rules());
     row(&mut pool, 0, secs(9));
@@ -165,8 +170,34 @@ fn names_that_change_change_who_is_needed() {
     pool.leave(2);
     assert_eq!(gates(&pool), [Gate::LastResort, OPEN]);
     assert_eq!(pool.totals().panics, 4);
+    // One more of those who are out is no panic of its own.
+    join(&mut pool, 2, names(&["a"]), 1, secs(9));
+    fault(&mut pool, 2, Fault::Unreachable, secs(9));
+    assert_eq!(pool.totals().panics, 5);
+    pool.update(2, false, 1, false, secs(9));
+    pool.update(2, true, 1, false, secs(9));
+    assert_eq!(gates(&pool), [Gate::LastResort, OPEN, Gate::LastResort]);
+    assert_eq!(pool.totals().panics, 5);
+    pool.leave(2);
     pool.leave(0);
     assert!(!pool.totals().panicking);
+}
+
+#[test]
+fn who_has_left_or_serves_something_else_is_found_no_more() {
+    let mut groups = Groups::default();
+    for serves in [names(&["a", "b"]), Serves::Any] {
+        groups.join(0, &serves);
+        assert_eq!(groups.places("a").collect::<Vec<_>>(), [0]);
+        groups.leave(0, &serves);
+        assert_eq!(groups.places("a").count(), 0);
+    }
+    let mut pool = pool_of(&[names(&["a"]), names(&["b"])], rules());
+    pool.pause(0, TENANCY, Duration::from_secs(9), at(0));
+    pool.serve(1, names(&["a"]));
+    assert_eq!(pool.all_paused_until(Some("a"), secs(1)), None);
+    pool.serve(1, names(&["b"]));
+    assert_eq!(pool.all_paused_until(Some("a"), secs(1)), Some(secs(9)));
 }
 
 #[test]
