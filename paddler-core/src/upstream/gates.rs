@@ -6,6 +6,7 @@
 //! The right to probe is a word of its own: who has it, and since when. The bits only say so to scans. It is held until
 //! the probe has said how it went, or has ended; a gate that opens for all makes it void, and a pause does not.
 
+use std::num::NonZeroU64;
 use std::sync::PoisonError;
 
 use crate::Moment;
@@ -41,16 +42,20 @@ pub(super) enum Entry {
 /// The right to find out how an upstream is: a number that changes when it is made void (16 bits), and since when it is
 /// held in milliseconds and one (48 bits), which is nothing while nobody has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Probe(u64);
+struct Right(u64);
 
-impl Probe {
+/// That right as somebody holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Probe(NonZeroU64);
+
+impl Right {
     const BEGAN: u64 = (1 << 48) - 1;
 
     fn is_held(self) -> bool {
         self.0 & Self::BEGAN != 0
     }
 
-    fn held_since(self, now: Moment) -> Self {
+    fn taken(self, now: Moment) -> Self {
         let millis = now.as_nanos() / 1_000_000;
         Self(self.free().0 | (millis + 1).min(Self::BEGAN))
     }
@@ -183,7 +188,7 @@ impl Gates {
                 put(&self.probing, lane, false);
                 put(&self.closed, lane, false);
                 // Always written: whoever takes it after this sees that the gate is open.
-                self.change_probe(lane, |probe| Some(probe.void()));
+                self.change_right(lane, |right| Some(right.void()));
             }
             Gate::Probe => {
                 put(&self.probing, lane, true);
@@ -208,23 +213,24 @@ impl Gates {
         let closed = match gate {
             Gate::Open(_) | Gate::LastResort => false,
             Gate::Closed => true,
-            Gate::Probe => self.probe(lane).is_held(),
+            Gate::Probe => self.right(lane).is_held(),
         };
         put(&self.closed, lane, closed);
         // Somebody may have become the probe in between, without the lock.
-        if gate == Gate::Probe && self.probe(lane).is_held() {
+        if gate == Gate::Probe && self.right(lane).is_held() {
             put(&self.closed, lane, true);
         }
     }
 
-    fn probe(&self, lane: usize) -> Probe {
-        Probe(self.probes[lane].load(Acquire))
+    fn right(&self, lane: usize) -> Right {
+        Right(self.probes[lane].load(Acquire))
     }
 
-    fn change_probe(&self, lane: usize, change: impl Fn(Probe) -> Option<Probe>) -> Option<Probe> {
+    /// Returns what it was, if it was changed.
+    fn change_right(&self, lane: usize, change: impl Fn(Right) -> Option<Right>) -> Option<Right> {
         let changed =
-            self.probes[lane].fetch_update(AcqRel, Acquire, |old| change(Probe(old)).map(|new| new.0));
-        changed.ok().map(Probe)
+            self.probes[lane].fetch_update(AcqRel, Acquire, |old| change(Right(old)).map(|new| new.0));
+        changed.ok().map(Right)
     }
 
     /// Goes in, unless the gate is closed, by now or by the one who probes.
@@ -235,8 +241,10 @@ impl Gates {
         if !is_set(&self.probing, lane) {
             return Some(Entry::Usual);
         }
-        let before = self.change_probe(lane, |probe| (!probe.is_held()).then(|| probe.held_since(now)));
-        let mine = before.map(|before| before.held_since(now));
+        let before = self.change_right(lane, |right| (!right.is_held()).then(|| right.taken(now)));
+        let mine = before
+            .and_then(|before| NonZeroU64::new(before.taken(now).0))
+            .map(Probe);
         if let Some(mine) = mine {
             let closed = self.closed.fetch_or(1 << lane, AcqRel) >> lane & 1 == 1;
             if !closed && is_set(&self.probing, lane) {
@@ -262,7 +270,7 @@ impl Gates {
     /// Returns whether it was held.
     fn free(&self, lane: usize, probe: Option<Probe>) -> bool {
         probe.is_some_and(|mine| {
-            self.change_probe(lane, |held| (held == mine).then(|| held.free()))
+            self.change_right(lane, |held| (held.0 == mine.0.get()).then(|| held.free()))
                 .is_some()
         })
     }
@@ -281,12 +289,12 @@ impl Gates {
 
     /// Whether this is the right to probe that is held.
     pub(super) fn holds_probe(&self, lane: usize, probe: Probe) -> bool {
-        self.probe(lane) == probe
+        self.right(lane) == Right(probe.0.get())
     }
 
     /// Since when a probe is under way, to the millisecond.
     pub(super) fn probe_began(&self, lane: usize) -> Option<Moment> {
-        self.probe(lane).began()
+        self.right(lane).began()
     }
 
     pub(super) fn answered(&self, lane: usize) -> bool {
