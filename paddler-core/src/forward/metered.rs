@@ -36,6 +36,22 @@ impl Bill {
         if let (Some(client), Used::Tokens { prompt, output }) = (&mut self.client, used) {
             client.used(prompt, output, self.clock.now());
         }
+        self.settle_place(used);
+    }
+
+    /// The request was wrong: at most its prompt was read. How much of that, nobody says, and an estimate of what was wrong may
+    /// be far off.
+    fn settle_wrong(&mut self) {
+        if let Some(client) = &mut self.client {
+            client.found_wrong(self.clock.now());
+        }
+        self.settle_place(Used::Tokens {
+            prompt: None,
+            output: 0,
+        });
+    }
+
+    fn settle_place(&mut self, used: Used) {
         if let Some((places, charge)) = self.place.take() {
             places.settle(charge, used);
         }
@@ -67,13 +83,10 @@ impl Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        // Of a request that was wrong at most the prompt was read.
-        let nothing = self.bill.wrong.then_some(Used::Tokens {
-            prompt: None,
-            output: 0,
-        });
-        if let Some(used) = self.usage.as_ref().and_then(Usage::used).or(nothing) {
-            self.bill.settle(used);
+        match self.usage.as_ref().and_then(Usage::used) {
+            Some(used) => self.bill.settle(used),
+            None if self.bill.wrong => self.bill.settle_wrong(),
+            None => {}
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::Moment;
 
 const MINUTE: u64 = 60_000_000_000;
 
-/// The most that one correction takes, in nanoseconds: an hour. What an engine says may be wrong, and must not shut a key out
-/// for good.
+/// The most that one taking costs, in nanoseconds: an hour. What is estimated of a prompt or told by an engine may be far off,
+/// and must not shut a key out for good.
 const MOST: u64 = 60 * MINUTE;
 
 /// What is used of something that comes at a rate. A whole minute's worth can be taken at once.
@@ -27,9 +27,9 @@ struct State {
     per_minute: u64,
 }
 
-/// The share of a minute that this is, in nanoseconds, rounded down so that a minute's worth fits into a minute.
-fn share(amount: u64, per_minute: u64) -> u64 {
-    scale(MINUTE, amount, per_minute)
+/// What this costs, in nanoseconds: its share of a minute, rounded down so that a minute's worth fits into a minute.
+fn cost(amount: u64, per_minute: u64) -> u64 {
+    scale(MINUTE, amount, per_minute).min(MOST)
 }
 
 /// `nanos * times / by`.
@@ -45,16 +45,20 @@ impl Rate {
     }
 
     /// Takes so much, or says how long it will be until that is there. What is more than a minute's worth is there when
-    /// nothing is used, and is paid for afterwards. At another rate than before, so much stays used, and not so long.
+    /// nothing is used, and is paid for afterwards: for an hour at most. At another rate than before, so much stays used, and
+    /// not so long. At a rate of 0 nothing is there, and it is said to come again in an hour.
     pub(super) fn take(&self, amount: u64, per_minute: u64, now: Moment) -> Result<(), Duration> {
-        let (now, share) = (now.as_nanos(), share(amount, per_minute));
+        if per_minute == 0 {
+            return Err(Duration::from_nanos(MOST));
+        }
+        let (now, cost) = (now.as_nanos(), cost(amount, per_minute));
         let mut state = self.lock();
         if state.per_minute != per_minute {
             let used = state.used_until.saturating_sub(now);
             state.used_until = now.saturating_add(scale(used, state.per_minute, per_minute).min(MOST));
             state.per_minute = per_minute;
         }
-        let next = state.used_until.max(now).saturating_add(share);
+        let next = state.used_until.max(now).saturating_add(cost);
         let full = now.saturating_add(MINUTE);
         let wait = next
             .saturating_sub(full)
@@ -68,20 +72,35 @@ impl Rate {
 
     /// It was so much that was used, and not what was taken.
     pub(super) fn correct(&self, taken: u64, used: u64, now: Moment) {
-        if used < taken {
-            return self.give_back(taken - used);
-        }
         let mut state = self.lock();
-        let share = share(used - taken, state.per_minute).min(MOST);
-        state.used_until = state.used_until.max(now.as_nanos()).saturating_add(share);
+        state.correct(taken, used, now);
     }
 
-    /// So much of what was taken was not used. What had come back of it meanwhile is lost to nobody, so whoever takes and gives
-    /// back may gain as much as comes back while he held it, and no more.
-    pub(super) fn give_back(&self, amount: u64) {
+    /// What was taken is for something that was wrong, so that little was made of it: it costs a minute's worth at most. Not
+    /// nothing, since it was read.
+    pub(super) fn found_wrong(&self, taken: u64, now: Moment) {
         let mut state = self.lock();
-        let share = share(amount, state.per_minute).min(MOST);
-        state.used_until = state.used_until.saturating_sub(share);
+        let used = taken.min(state.per_minute);
+        state.correct(taken, used, now);
+    }
+
+    /// What was taken was not used. What had come back of it meanwhile is lost to nobody, so whoever takes and gives back may
+    /// gain as much as comes back while he held it, and no more.
+    pub(super) fn give_back(&self, taken: u64) {
+        let mut state = self.lock();
+        let cost = cost(taken, state.per_minute);
+        state.used_until = state.used_until.saturating_sub(cost);
+    }
+}
+
+impl State {
+    fn correct(&mut self, taken: u64, used: u64, now: Moment) {
+        let (before, after) = (cost(taken, self.per_minute), cost(used, self.per_minute));
+        self.used_until = if after < before {
+            self.used_until.saturating_sub(before - after)
+        } else {
+            self.used_until.max(now.as_nanos()).saturating_add(after - before)
+        };
     }
 }
 
@@ -139,11 +158,47 @@ mod tests {
 
     #[test]
     fn a_number_beyond_all_sense_costs_an_hour_at_most() {
+        let told = Rate::default();
+        assert_eq!(told.take(10, 100, at(0)), Ok(()));
+        told.correct(10, u64::MAX, at(0));
+        let thought = Rate::default();
+        assert_eq!(thought.take(u64::MAX, 100, at(0)), Ok(()));
+        for rate in [told, thought] {
+            assert!(rate.take(1, 100, at(3500)).is_err());
+            assert_eq!(rate.take(1, 100, at(3700)), Ok(()));
+        }
+        // Where far too much was thought, what was used is what remains.
+        let corrected = Rate::default();
+        assert_eq!(corrected.take(1_000_000, 100, at(0)), Ok(()));
+        corrected.correct(1_000_000, 300, at(0));
+        assert_eq!(corrected.take(1, 100, at(0)), Err(Duration::from_millis(120_600)));
+        corrected.correct(300, 0, at(0));
+        assert_eq!(corrected.take(100, 100, at(0)), Ok(()));
+    }
+
+    #[test]
+    fn none_a_minute_is_none() {
         let rate = Rate::default();
-        assert_eq!(rate.take(10, 100, at(0)), Ok(()));
-        rate.correct(10, u64::MAX, at(0));
-        assert!(rate.take(1, 100, at(3500)).is_err());
-        assert_eq!(rate.take(1, 100, at(3700)), Ok(()));
+        assert!(rate.take(1, 0, at(100)).is_err() && rate.take(0, 0, at(9_000)).is_err());
+        rate.correct(0, 5, at(100));
+        assert_eq!(rate.take(60, 60, at(100)), Ok(()));
+        assert!(rate.take(1, 0, at(100)).is_err());
+        assert_eq!(
+            rate.take(1, 60, at(100)),
+            Err(Duration::from_secs(1)),
+            "what was used stays used"
+        );
+    }
+
+    #[test]
+    fn what_was_refused_as_wrong_costs_a_minutes_worth_at_most() {
+        let rate = Rate::default();
+        for (taken, seconds) in [(1_000_000, 60), (60, 60), (30, 30)] {
+            assert_eq!(rate.take(taken, 60, at(1_000)), Ok(()), "{taken}");
+            rate.found_wrong(taken, at(1_000));
+            assert_eq!(rate.take(60, 60, at(1_000)), Err(Duration::from_secs(seconds)));
+            rate.give_back(taken.min(60));
+        }
     }
 
     #[test]

@@ -52,15 +52,16 @@ pub struct Client {
     /// all. With a list, each request that goes to an upstream has to name its model.
     pub models: Option<BTreeSet<Arc<str>>>,
     /// How many requests he may send in a minute; a minute's worth at once. One counts when it comes, whatever becomes of it:
-    /// it was asked. Only those refused for this limit or for `max_in_flight` do not. Default `None`: any number.
+    /// it was asked. Only those refused for this limit or for `max_in_flight` do not. 0: none. Default `None`: any number.
     pub requests_per_minute: Option<u32>,
     /// How many tokens he may use in a minute, those of prompts and of answers together; a minute's worth at once. When a
     /// request comes, its prompt is counted as it is estimated (see [`RequestFacts::from_scan`]); when its answer has ended,
     /// what that says it used. So answers may take him beyond, and he waits the longer. An answer that does not say, and is
     /// no stream whose events could be counted, counts for nothing. A request that no engine has worked on (it was refused
-    /// here or there, or its client left while it waited) uses none. Default `None`: any number.
+    /// here or there, or its client left while it waited) uses none; one that an engine answers with 4xx uses its estimate, up
+    /// to a minute's worth. No request costs more than an hour's worth. 0: none. Default `None`: any number.
     pub tokens_per_minute: Option<u64>,
-    /// How many requests may be under way, those that wait among them. Default `None`: any number.
+    /// How many requests may be under way, those that wait among them. 0: none. Default `None`: any number.
     pub max_in_flight: Option<u32>,
     /// The priority of his requests: [`RequestFacts::priority`]. Default 0.
     pub priority: i32,
@@ -235,6 +236,13 @@ impl InUse {
     /// Whether an engine may have worked on it. If none has when this is dropped, it has used no tokens.
     pub(super) fn worked_on(&mut self, worked_on: bool) {
         self.worked_on = worked_on;
+    }
+
+    /// The answer says that the request was wrong.
+    pub(super) fn found_wrong(&mut self, now: Moment) {
+        if let Some(charged) = self.charged.take() {
+            self.used.tokens.found_wrong(charged, now);
+        }
     }
 
     /// The answer has told what was used; of a prompt that it does not count, the estimate stays.

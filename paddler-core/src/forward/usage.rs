@@ -2,7 +2,7 @@
 //!
 //! Engines say so in the answer: at its end, in each event, or nowhere. The bytes are looked at as they pass, however they
 //! are cut; nothing is kept but a name and a number, and nothing is allocated. A stream that says nothing is counted by its
-//! events: engines send one for each token.
+//! events or lines: engines send one for each token.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -46,18 +46,31 @@ enum State {
     Number(Which, Option<u64>),
 }
 
+/// How an answer is made up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One object.
+    Whole,
+    /// An object in each line: Ollama.
+    Lines,
+    /// Server-sent events.
+    Events,
+}
+
 /// Watches an answer pass.
 #[derive(Debug)]
 pub(super) struct Usage {
+    form: Form,
     state: State,
     name: [u8; LONGEST],
     prompt: Option<u64>,
     /// The most that was told, and after how many events.
     output: Option<(u64, u64)>,
-    /// Events so far, where it is a stream of them.
-    events: Option<u64>,
+    /// Events or lines so far.
+    events: u64,
     /// Whether the line so far is empty.
     at_line_start: bool,
+    /// Whether what has begun will count.
     any: bool,
 }
 
@@ -67,25 +80,36 @@ impl Usage {
         if headers.contains_key(CONTENT_ENCODING) {
             return None;
         }
-        let is = |prefix: &str| {
-            let value = headers
-                .get(CONTENT_TYPE)
-                .map_or(&b""[..], |value| value.as_bytes());
-            value
-                .get(..prefix.len())
+        let kind = headers
+            .get(CONTENT_TYPE)
+            .map_or(&b""[..], |value| value.as_bytes());
+        let is = |prefix: &&str| {
+            kind.get(..prefix.len())
                 .is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
         };
-        let events = is("text/event-stream");
-        (events || is("application/json") || is("application/x-ndjson")).then(|| Self::new(events))
+        let form = if is(&"text/event-stream") {
+            Form::Events
+        } else if ["application/x-ndjson", "application/ndjson", "application/jsonl"]
+            .iter()
+            .any(is)
+        {
+            Form::Lines
+        } else if is(&"application/json") {
+            Form::Whole
+        } else {
+            return None;
+        };
+        Some(Self::new(form))
     }
 
-    fn new(events: bool) -> Self {
+    fn new(form: Form) -> Self {
         Self {
+            form,
             state: State::Outside,
             name: [0; LONGEST],
             prompt: None,
             output: None,
-            events: events.then_some(0),
+            events: 0,
             at_line_start: true,
             any: false,
         }
@@ -94,18 +118,30 @@ impl Usage {
     /// These bytes pass.
     pub(super) fn saw(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            if let Some(events) = &mut self.events {
-                match byte {
-                    b'\n' if self.at_line_start => {
-                        *events += u64::from(self.any);
-                        self.any = false;
-                    }
-                    b'\n' => self.at_line_start = true,
-                    b'\r' => {}
-                    _ => (self.at_line_start, self.any) = (false, true),
-                }
+            if self.form != Form::Whole {
+                self.count(*byte);
             }
             self.step(*byte);
+        }
+    }
+
+    /// Counts what has ended with this byte.
+    fn count(&mut self, byte: u8) {
+        match byte {
+            b'\n' => {
+                if self.form == Form::Lines || self.at_line_start {
+                    self.events += u64::from(self.any);
+                    self.any = false;
+                }
+                self.at_line_start = true;
+            }
+            b'\r' => {}
+            _ => {
+                // An event without data is none, so comments that keep a stream open are no tokens; of the names that a line
+                // may begin with, `data` alone begins so.
+                self.any |= self.at_line_start && (self.form == Form::Lines || byte == b'd');
+                self.at_line_start = false;
+            }
         }
     }
 
@@ -144,21 +180,21 @@ impl Usage {
             Which::Prompt => self.prompt = self.prompt.max(Some(number)),
             Which::Output => {
                 let most = self.output.map_or(number, |(most, _)| most.max(number));
-                self.output = Some((most, self.events.unwrap_or(0)));
+                self.output = Some((most, self.events));
             }
         }
     }
 
     /// What is known when the answer has ended or was cut. `None`: nothing.
     pub(super) fn used(&self) -> Option<Used> {
-        let output = match (self.output, self.events) {
-            (Some((told, _)), None) => told,
+        let output = match (self.output, self.form) {
+            (Some((told, _)), Form::Whole) => told,
             // A stream that was cut has told only what was used before. The event that tells it and the one that ends the
             // stream are no tokens.
-            (Some((told, at)), Some(events)) => told.saturating_add(events.saturating_sub(at + 2)),
-            (None, Some(events)) => events,
+            (Some((told, at)), _) => told.saturating_add(self.events.saturating_sub(at + 2)),
             // Where the prompt alone is told, the answer was none of tokens: embeddings, for example.
-            (None, None) => self.prompt.map(|_| 0)?,
+            (None, Form::Whole) => self.prompt.map(|_| 0)?,
+            (None, _) => self.events,
         };
         Some(Used::Tokens {
             prompt: self.prompt,

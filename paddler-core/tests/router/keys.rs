@@ -178,6 +178,51 @@ async fn tokens_of_answers_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_a_stream_of_lines_before_its_last_has_used_what_came() {
+    const LINE: &str = "{\"message\":{\"content\":\"a\"},\"done\":false}\n";
+    // The last line, in which Ollama says what was used, never comes.
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    let lines = LINE.repeat(600) + "{\"last\":";
+    let stub = Stub::start([Do::say(&format!("{head}{:x}\r\n{lines}\r\n", lines.len()))]).await;
+    let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 500}]";
+    let setup = Setup::new().with(|setup| with_keys(&mut setup.options, keys));
+    let world = setup.start([spec("a", &stub.url)]).await;
+    let mut client = Client::connect(world.addr).await;
+    let headers = format!("content-type: application/json\r\n{}", bearer("sk-a"));
+    client
+        .send("POST", "/api/chat", &headers, chat(1).to_string())
+        .await;
+    assert_eq!(client.head().await.unwrap().status, 200);
+    client.until("{\"last\":").await;
+    drop(client);
+    world.quiet().await;
+    let next = ask(world.addr, "POST", "/api/chat", &headers, chat(1).to_string()).await;
+    assert_eq!((next.status, next.reason()), (429, "key_tokens"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_that_the_engine_refuses_costs_its_key_a_minutes_worth_at_most() {
+    let wrong = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+    let stub = Stub::start([Do::say(wrong)]).await;
+    let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 100000}]";
+    let setup = Setup::new().with(|setup| with_keys(&mut setup.options, keys));
+    let world = setup.start([spec("a", &stub.url)]).await;
+    // Ten million tokens, as they are estimated.
+    let parts = vec![json!({"image_url": {"url": ""}}); 20_000];
+    let body = json!({"messages": [{"role": "user", "content": parts}]});
+    assert_eq!(post_as(&world, "sk-a", &body).await.status, 400);
+    world.quiet().await;
+    let next = post_as(&world, "sk-a", &body).await;
+    assert_eq!(
+        next.reason(),
+        "key_tokens",
+        "whoever sends what is refused does not ride free"
+    );
+    let after: u64 = next.header("retry-after").unwrap().parse().unwrap();
+    assert!(after <= 60, "{after} s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_whose_tokens_count_is_asked_for_in_clear() {
     let keys = "keys: [{name: a, key: sk-a, tokens_per_minute: 1000}, {name: b, key: sk-b}]";
     let stub = Stub::start([Do::ok("{}")]).await;

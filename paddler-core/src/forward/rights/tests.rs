@@ -133,3 +133,23 @@ fn tokens_of_what_nobody_worked_on_are_given_back() {
     assert!(asks(&[true]), "all is there again");
     assert!(!asks(&[]), "but this one was sent");
 }
+
+#[test]
+fn a_limit_of_none_lets_nothing_pass() {
+    let limits: [fn(&mut Client); 2] = [
+        |client| client.max_in_flight = Some(0),
+        |client| client.requests_per_minute = Some(0),
+    ];
+    for limit in limits {
+        let mut client = Client::new("a");
+        limit(&mut client);
+        assert!(client.begin(at(100)).is_err());
+    }
+    let mut client = Client::new("a");
+    client.tokens_per_minute = Some(0);
+    let mut request = client.begin(at(100)).unwrap();
+    assert_eq!(
+        client.charge(&mut request, 1, at(100)).unwrap_err().limit,
+        Limit::Tokens
+    );
+}

@@ -3,13 +3,14 @@
 use http::HeaderValue;
 use proptest::prelude::*;
 
+use super::Form::{Events, Lines, Whole};
 use super::*;
 
 /// Tokens of the prompt, if that is told, and of the answer.
 type Read = Option<(Option<u64>, u64)>;
 
-fn read(events: bool, pieces: &[&[u8]]) -> Read {
-    let mut usage = Usage::new(events);
+fn read(form: Form, pieces: &[&[u8]]) -> Read {
+    let mut usage = Usage::new(form);
     pieces.iter().for_each(|piece| usage.saw(piece));
     usage.used().map(|used| match used {
         Used::Tokens { prompt, output } => (prompt, output),
@@ -17,69 +18,86 @@ fn read(events: bool, pieces: &[&[u8]]) -> Read {
     })
 }
 
-/// (whether it is a stream, the answer, what it used)
-const ANSWERS: &[(bool, &str, Read)] = &[
+/// (what form it has, the answer, what it used)
+const ANSWERS: &[(Form, &str, Read)] = &[
     (
-        false,
+        Whole,
         r#"{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":12,"completion_tokens":34,"total_tokens":46,
         "completion_tokens_details":{"reasoning_tokens":9}}}"#,
         Some((Some(12), 34)),
     ),
     (
-        true,
+        Events,
         "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\": \
          {\"prompt_tokens\" : 5,\"completion_tokens\":\n7 }}\n\ndata: [DONE]\n\n",
         Some((Some(5), 7)),
     ),
     (
-        true,
+        Events,
         "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n\
          event: message_delta\ndata: {\"usage\":{\"output_tokens\":15}}\n\n",
         Some((Some(25), 15)),
     ),
     (
-        true,
+        Events,
         "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":3,\"input_tokens_details\":\
          {\"cached_tokens\":2},\"output_tokens\":4,\"total_tokens\":7}}}\r\n\r\n",
         Some((Some(3), 4)),
     ),
     (
-        false,
+        Whole,
         r#"{"content":"Hi","tokens_predicted":8,"tokens_evaluated":6}"#,
         Some((Some(6), 8)),
     ),
     // It told what it had used when it began, and was cut.
     (
-        true,
+        Events,
         "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n\
          event: ping\ndata: {}\n\nevent: d\ndata: {\"a\"}\n\nevent: d\ndata: {\"b\"}\n\nevent: d\ndata: {\"c\"}\n\n",
         Some((Some(25), 4)),
     ),
     // Nothing is told: one token for each event.
     (
-        true,
+        Events,
         "data: {\"a\"}\n\ndata: {\"b\"}\n\n: still here\n\n\n\ndata: [DO",
-        Some((None, 3)),
+        Some((None, 2)),
+    ),
+    // What keeps a stream open is no token.
+    (
+        Events,
+        ": ping\n\n: ping\n\nid: 7\nretry: 5\n\n: a\ndata: {\"a\"}\n: b\n\n: ping\n\n",
+        Some((None, 1)),
     ),
     (
-        false,
+        Lines,
+        "{\"message\":{\"content\":\"a\"}}\n\n{\"message\":{\"content\":\"b\"}}\r\n{\"message\":{\"con",
+        Some((None, 2)),
+    ),
+    (
+        Lines,
+        "{\"response\":\"a\"}\n{\"response\":\"b\"}\n{\"response\":\"c\"}\n\
+         {\"done\":true,\"prompt_eval_count\":26,\"eval_count\":4}\n",
+        Some((Some(26), 4)),
+    ),
+    (
+        Whole,
         r#"{"data":[{"embedding":[0.1]}],"usage":{"prompt_tokens":9,"total_tokens":9}}"#,
         Some((Some(9), 0)),
     ),
-    (false, r#"{"content":"no figures"}"#, None),
+    (Whole, r#"{"content":"no figures"}"#, None),
     // What a model writes is escaped, and is not believed.
     (
-        false,
+        Whole,
         r#"{"content":"\"output_tokens\":99, \"prompt_tokens\": 1"}"#,
         None,
     ),
     (
-        false,
+        Whole,
         r#"{"output_tokens":null,"output_tokens":"5","x":"output_tokens","y":1}"#,
         None,
     ),
     (
-        false,
+        Whole,
         r#"{"output_tokens":184467440737095516150}"#,
         Some((None, 1 << 24)),
     ),
@@ -87,8 +105,8 @@ const ANSWERS: &[(bool, &str, Read)] = &[
 
 #[test]
 fn each_dialect_says_what_it_used() {
-    for (events, answer, used) in ANSWERS {
-        assert_eq!(read(*events, &[answer.as_bytes()]), *used, "{answer}");
+    for (form, answer, used) in ANSWERS {
+        assert_eq!(read(*form, &[answer.as_bytes()]), *used, "{answer}");
     }
 }
 
@@ -97,10 +115,17 @@ fn what_cannot_be_read_is_not_watched() {
     let watched = |kind: &'static str| {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        Usage::of(&headers).map(|usage| usage.events)
+        Usage::of(&headers).map(|usage| usage.form)
     };
-    assert_eq!(watched("application/json; charset=utf-8"), Some(None));
-    assert_eq!(watched("Text/Event-Stream"), Some(Some(0)));
+    assert_eq!(watched("application/json; charset=utf-8"), Some(Whole));
+    assert_eq!(watched("Text/Event-Stream"), Some(Events));
+    for lines in [
+        "application/x-ndjson; charset=utf-8",
+        "application/ndjson",
+        "application/jsonl",
+    ] {
+        assert_eq!(watched(lines), Some(Lines), "{lines}");
+    }
     assert_eq!(watched("audio/mpeg"), None);
     assert!(Usage::of(&HeaderMap::new()).is_none());
     let mut encoded = HeaderMap::new();
@@ -112,16 +137,16 @@ fn what_cannot_be_read_is_not_watched() {
 proptest! {
     #[test]
     fn cuts_change_nothing(which in 0..ANSWERS.len(), cuts in prop::collection::vec(0usize..400, 0..9)) {
-        let (events, answer, used) = ANSWERS[which];
+        let (form, answer, used) = ANSWERS[which];
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(answer.len())).collect();
         cuts.extend([0, answer.len()]);
         cuts.sort_unstable();
         let pieces: Vec<_> = cuts.windows(2).map(|cut| &answer.as_bytes()[cut[0]..cut[1]]).collect();
-        prop_assert_eq!(read(events, &pieces), used);
+        prop_assert_eq!(read(form, &pieces), used);
     }
 
     #[test]
-    fn any_bytes_will_do(bytes in prop::collection::vec(any::<u8>(), 0..300), events: bool) {
-        read(events, &[&bytes]);
+    fn any_bytes_will_do(bytes in prop::collection::vec(any::<u8>(), 0..300), form in 0..3_usize) {
+        read([Events, Lines, Whole][form], &[&bytes]);
     }
 }
