@@ -50,16 +50,32 @@ pub(super) fn settle_length(headers: &mut HeaderMap) -> bool {
         headers.remove(CONTENT_LENGTH);
         return true;
     }
-    let number = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
-    let lengths = || headers.get_all(CONTENT_LENGTH).iter().map(number);
-    let Some(first) = lengths().next() else {
-        return true;
-    };
-    let Some(length) = first.filter(|_| lengths().all(|other| other == first)) else {
-        return false;
-    };
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    true
+    match length(headers) {
+        Ok(None) => true,
+        Ok(Some(length)) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// What `Content-Length` says: digits, and the same each time. Or what is wrong with it.
+pub(crate) fn length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        // A number may also begin with a sign, to Rust.
+        let is_number = value.as_bytes().iter().all(u8::is_ascii_digit);
+        let number = value.to_str().ok().filter(|_| is_number);
+        let number: u64 = number
+            .and_then(|text| text.parse().ok())
+            .ok_or("its length is no number")?;
+        if length.is_some_and(|length| length != number) {
+            return Err("it has two lengths");
+        }
+        length = Some(number);
+    }
+    Ok(length)
 }
 
 /// Whether these headers announce a body of more than nothing.
@@ -75,15 +91,17 @@ pub(super) fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING)
 }
 
+/// Whether a header that is a list names this.
+pub(crate) fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    let lines = headers.get_all(name).iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .any(|word| word.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
+}
+
 /// Whether the client takes trailers. To be asked before its headers are stripped.
 pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
-    let words = headers
-        .get_all(TE)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    words
-        .map(<[u8]>::trim_ascii)
-        .any(|word| word.eq_ignore_ascii_case(b"trailers"))
+    lists(headers, &TE, "trailers")
 }
 
 /// Makes of the client's stripped headers what the upstream gets. `body`: its length, if there is one. `own_keys`: the

@@ -97,6 +97,7 @@
 mod accept;
 mod acquire;
 mod admission;
+mod again;
 mod asked;
 mod attempt;
 mod body;
@@ -141,8 +142,10 @@ mod words;
 
 pub use accept::{Accept, Connection, OverTls, Peer};
 pub use acquire::Acquired;
+pub(crate) use again::Again;
 pub use body::{Body, BoxError};
 pub use headers::bearer;
+pub(crate) use headers::{length, lists};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
 pub use options::{Annotate, RouterOptions, Timeouts};

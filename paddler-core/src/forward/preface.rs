@@ -3,11 +3,12 @@
 //! One that knows beforehand that we do begins with the preface. A client of HTTP/1.1 differs from it within the first four
 //! bytes or so.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use super::again::Again;
 
 /// With these bytes a client says that it speaks HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -45,76 +46,8 @@ pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<
             break true;
         }
     };
-    let io = Again {
-        bytes,
-        unread: 0..read,
-        failed: None,
-        io,
-    };
+    let io = Again::new(Bytes::copy_from_slice(&bytes[..read]), io);
     Ok(Read { io, http2 })
-}
-
-/// A stream whose first bytes are read again.
-pub(super) struct Again<I> {
-    bytes: [u8; LENGTH],
-    unread: std::ops::Range<usize>,
-    /// What went wrong behind them.
-    failed: Option<io::Error>,
-    io: I,
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Again<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if let Some(error) = this.failed.take() {
-            return Poll::Ready(Err(error));
-        }
-        if this.unread.is_empty() {
-            return Pin::new(&mut this.io).poll_read(cx, buf);
-        }
-        let bytes = &this.bytes[this.unread.clone()];
-        let taken = bytes.len().min(buf.remaining());
-        buf.put_slice(&bytes[..taken]);
-        this.unread.start += taken;
-        // In the same read as what follows: hyper doubles the buffer of a head that comes in two, and keeps it.
-        if this.unread.is_empty()
-            && buf.remaining() > 0
-            && let Poll::Ready(Err(error)) = Pin::new(&mut this.io).poll_read(cx, buf)
-        {
-            this.failed = Some(error);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Again<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
 }
 
 #[cfg(test)]

@@ -44,6 +44,10 @@ pub(super) struct Relay {
     /// How an event stream says that it was cut short; `None` for any other body, which is broken off.
     events: Option<Dialect>,
     tail: Tail,
+    /// Since the server last had a reason to write out what it has.
+    unwritten: bool,
+    /// Why it breaks off, once that is done.
+    broken: Option<BoxError>,
     done: bool,
     /// Whoever is charged by what it uses, until the end.
     metered: Option<Metered>,
@@ -124,6 +128,8 @@ impl Relay {
             any_byte: false,
             events: (is_events && plain).then_some(dialect),
             tail: Tail::default(),
+            unwritten: true,
+            broken: None,
             done: false,
             metered: Some(Metered::new(bill, headers)),
             clock,
@@ -149,6 +155,7 @@ impl Relay {
 
     fn saw(&mut self, bytes: &Bytes) {
         self.due = None;
+        self.unwritten = true;
         if !self.any_byte {
             self.any_byte = true;
             self.metrics.first_byte(self.sent.elapsed());
@@ -253,6 +260,9 @@ impl HttpBody for Relay {
         if this.is_over() {
             return this.cut(WHOLE, "the time for the whole of it was over".into());
         }
+        if let Some(error) = this.broken.take() {
+            return this.cut(BROKE_OFF, error);
+        }
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(None) => {
                 this.finish();
@@ -267,8 +277,16 @@ impl HttpBody for Relay {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
+            // A server lets go of what it has not written when a body fails: the bytes before that are for the client.
+            Poll::Ready(Some(Err(error))) if this.events.is_none() && this.unwritten => {
+                this.unwritten = false;
+                this.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             Poll::Ready(Some(Err(error))) => this.cut(BROKE_OFF, error),
             Poll::Pending => {
+                this.unwritten = false;
                 ready!(this.poll_timer(cx));
                 if this.is_over() {
                     return this.cut(WHOLE, "the time for the whole of it was over".into());

@@ -11,19 +11,21 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::Body;
+use super::headers::lists;
 use super::refusal::Refusal;
 use super::rights::InUse;
 use crate::clock::after;
 use crate::config::WebSockets;
 use crate::observe::{InFlight, Metrics};
-use crate::upstream::Lease;
+use crate::upstream::http::Io;
+use crate::upstream::{Lease, Upgraded};
 
 const WEBSOCKET: &str = "websocket";
 
@@ -66,7 +68,8 @@ impl Asked {
     /// Passes bytes on from now on.
     pub(super) fn tunnel(self, answer: Response<Body>, tunnel: Tunnel) -> Response<Body> {
         let (mut head, _) = answer.into_parts();
-        let upstream = head.extensions.remove::<OnUpgrade>();
+        let upstream = head.extensions.remove::<Upgraded>();
+        let upstream = upstream.and_then(|upgraded| upgraded.take());
         // It was asked for on our behalf, and is now for the client.
         ask(&mut head.headers);
         let passing = async move {
@@ -82,14 +85,6 @@ impl Asked {
     }
 }
 
-/// Whether a header that is a list names this.
-fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
-    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    lines
-        .flat_map(|line| line.split(','))
-        .any(|word| word.trim().eq_ignore_ascii_case(wanted))
-}
-
 /// Puts in what asks for a WebSocket, or agrees to one.
 pub(super) fn ask(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -98,7 +93,7 @@ pub(super) fn ask(headers: &mut HeaderMap) {
 
 /// Whether an answer agrees to what [`ask`] asks for.
 pub(super) fn agrees(answer: &Response<Body>) -> bool {
-    let upgraded = answer.extensions().get::<OnUpgrade>().is_some();
+    let upgraded = answer.extensions().get::<Upgraded>().is_some();
     upgraded && lists(answer.headers(), &UPGRADE, WEBSOCKET)
 }
 
@@ -138,10 +133,10 @@ enum End {
 }
 
 impl Tunnel {
-    async fn run(mut self, client: OnUpgrade, upstream: OnUpgrade) {
+    async fn run(mut self, client: OnUpgrade, upstream: Box<dyn Io>) {
         self.lease.first_byte();
-        let (client, upstream) = match tokio::try_join!(client, upstream) {
-            Ok((client, upstream)) => (TokioIo::new(client), TokioIo::new(upstream)),
+        let client = match client.await {
+            Ok(client) => TokioIo::new(client),
             Err(error) => {
                 tracing::debug!(%error, "a WebSocket has ended before it began");
                 return;

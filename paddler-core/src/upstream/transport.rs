@@ -2,11 +2,12 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use http::{Request, Response};
 
+use super::http::Io;
 use super::{Extensions, UpstreamId, UpstreamSpec};
 use crate::forward::{Body, BoxError};
 
@@ -19,8 +20,8 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Sends the request; answers when the head of the response is here. Dropping the future, or the response's body
     /// before its end, must end the request at the upstream.
     ///
-    /// A request with `Upgrade` asks for another protocol. Where the upstream agrees (101), the response carries hyper's
-    /// `OnUpgrade` among its extensions, and the connection belongs to whoever takes it.
+    /// A request with `Upgrade` asks for another protocol. Where the upstream agrees (101), the response carries
+    /// [`Upgraded`] among its extensions, and the connection belongs to whoever takes it.
     ///
     /// # Errors
     /// Best a [`CallError`], which says how far the request had come; any other error counts as
@@ -32,6 +33,45 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// good. Default: it can. What was [not sent](Sent::No) goes elsewhere in any case.
     fn sends_once(&self) -> bool {
         false
+    }
+}
+
+/// The connection of an answer with status 101, as an extension of that: what is spoken over it is no longer HTTP.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use paddler_core::forward::Body;
+/// use paddler_core::upstream::Upgraded;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let (ours, _theirs) = tokio::io::duplex(64);
+/// let mut response = Response::new(Body::empty());
+/// *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+/// response.extensions_mut().insert(Upgraded::new(ours));
+///
+/// let upgraded = response.extensions().get::<Upgraded>().unwrap();
+/// assert!(upgraded.take().is_some());
+/// assert!(upgraded.take().is_none(), "there is one connection");
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Upgraded(Arc<Mutex<Option<Box<dyn Io>>>>);
+
+impl Upgraded {
+    /// This connection, from its first byte after the answer's head.
+    pub fn new(io: impl Io) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(io)))))
+    }
+
+    /// The connection, once. Nobody who takes it: it is closed with the last clone.
+    pub fn take(&self) -> Option<Box<dyn Io>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Upgraded(..)")
     }
 }
 

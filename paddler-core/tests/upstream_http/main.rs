@@ -6,11 +6,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod addresses;
+#[path = "../../fuzz/checks/answer.rs"]
+mod answer;
+mod answers;
 #[cfg(feature = "http2")]
 mod frames;
 #[cfg(feature = "http2")]
 mod http2;
 mod net;
+mod requests;
 mod routed;
 mod server;
 #[cfg(feature = "tls")]

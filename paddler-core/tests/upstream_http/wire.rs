@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper_util::rt::TokioIo;
 use paddler_core::forward::Body;
 use paddler_core::upstream::http::{HttpOptions, HttpUpstream, Tcp};
-use paddler_core::upstream::{HostHeader, Upstream as _, UpstreamSpec};
+use paddler_core::upstream::{HostHeader, Upgraded, Upstream as _, UpstreamSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::net::soon;
@@ -70,14 +69,13 @@ async fn a_connection_that_is_upgraded_belongs_to_whoever_asked() {
     let request = Request::get("/")
         .header("connection", "upgrade")
         .header("upgrade", "echo");
-    let mut response = soon(upstream.call(request.body(Body::empty()).unwrap()))
+    let response = soon(upstream.call(request.body(Body::empty()).unwrap()))
         .await
         .unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
-    let upgrade = hyper::upgrade::on(&mut response);
+    let mut io = response.extensions().get::<Upgraded>().unwrap().take().unwrap();
     // The answer is of no more use, nor is the upstream; what was agreed upon stays.
     drop(response);
-    let mut io = TokioIo::new(soon(upgrade).await.unwrap());
     for text in [b"one", b"two"] {
         io.write_all(text).await.unwrap();
         let mut echo = [0; 3];

@@ -93,7 +93,7 @@ fn an_answer_has_one_length_or_none() {
         settled(&[("content-length", "2"), ("transfer-encoding", "chunked")]),
         (true, vec![])
     );
-    for pair in [["7", "8"], ["-2", "-2"], ["2, 2", "2, 2"], ["", ""]] {
+    for pair in [["7", "8"], ["-2", "-2"], ["2, 2", "2, 2"], ["", ""], ["+2", "+2"]] {
         let headers: Vec<_> = pair
             .into_iter()
             .map(|length| ("content-length", length))

@@ -7,16 +7,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HOST, TE, UPGRADE};
+use http::header::{AUTHORIZATION, HOST, UPGRADE};
 #[cfg(feature = "http2")]
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
-use http_body::Body as _;
+use http::{HeaderName, HeaderValue, Request, Response};
+#[cfg(feature = "http2")]
+use http::{Uri, Version};
 #[cfg(feature = "http2")]
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::Connector;
 use super::dial::{Dial, Tcp};
+use super::http1::{self, Broken, for_http1};
 #[cfg(feature = "http2")]
 use super::multiplex::{self, Multiplex};
 use super::pool::{Pool, Pooled};
@@ -187,7 +189,7 @@ impl HttpUpstream {
             return self.fresh_of_either(multiplex, new, deadline).await;
         }
         let link = self.connector.connect(http1, deadline).await?;
-        Ok(Way::Http1(self.pool.add(link).await?))
+        Ok(Way::Http1(self.pool.add(link)))
     }
 
     #[cfg(feature = "http2")]
@@ -212,7 +214,7 @@ impl HttpUpstream {
         Ok(if link.http2 {
             Way::Http2(multiplex.add(link).await?)
         } else {
-            Way::Http1(self.pool.add(link).await?)
+            Way::Http1(self.pool.add(link))
         })
     }
 
@@ -226,40 +228,41 @@ impl HttpUpstream {
 
     async fn send_http1(&self, mut pooled: Pooled, mut request: Request<Body>) -> Answer {
         for_http1(&mut request);
-        let reused = pooled.reused();
-        let before = pooled.bytes_read();
-        let has_body = !request.body().is_end_stream();
-        let mut error = match pooled.sender().try_send_request(request).await {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                pooled.leave_to_upgrade();
-                return Ok(response.map(|_| Body::empty()));
-            }
-            Ok(response) => {
-                // An error may have been answered from the head alone: then the body would be read as the next request.
-                let whole = !(has_body && response.status().as_u16() >= 400);
-                return Ok(response.map(|body| Body::new(pooled.hold(body, whole))));
-            }
-            Err(error) => error,
-        };
-        if let Some(request) = error.take_message() {
-            return Err(Failed::NotSent(Box::new(request), error.into_error().into()));
+        // The last look before the first byte: what is found now is known not to have been read.
+        if let Err(error) = pooled.is_quiet() {
+            return Err(match super::words_of(&error) {
+                Some(text) if !pooled.reused() => self.kept_out(&text),
+                _ => Failed::NotSent(Box::new(request), error.into()),
+            });
         }
-        let error = error.into_error();
-        if pooled.bytes_read() == 0
+        let reused = pooled.reused();
+        let Broken { error, answered } = match http1::exchange(pooled, request).await {
+            Ok(response) => return Ok(response),
+            Err(broken) => broken,
+        };
+        if !reused
+            && !answered
             && let Some(text) = super::words_of(&error)
         {
             return Err(self.kept_out(&text));
         }
-        if error.is_parse() && before == 0 && !self.address.tls() {
+        if !reused
+            && !self.address.tls()
+            && let http1::Error::NotHttp = error
+        {
             let text = format!(
-                "{}: its answer is none of HTTP ({error}): if it speaks TLS there, write https:// in its url",
+                "{}: {error}: if it speaks TLS there, write https:// in its url",
                 self.address
             );
             return Err(Failed::Sent(CallError::new(Sent::Yes, text)));
         }
-        // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
-        let unanswered = pooled.bytes_read() == before || error.is_parse();
-        Err(self.broken(reused && unanswered, error))
+        let lost = match error {
+            // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
+            http1::Error::NotHttp | http1::Error::Malformed(_) => true,
+            http1::Error::Request(_) => false,
+            _ => !answered,
+        };
+        Err(self.broken(reused && lost, error))
     }
 
     #[cfg(feature = "http2")]
@@ -296,7 +299,7 @@ impl HttpUpstream {
     }
 
     /// `lost`: most likely the connection was closed already.
-    fn broken(&self, lost: bool, error: hyper::Error) -> Failed {
+    fn broken(&self, lost: bool, error: impl Into<BoxError>) -> Failed {
         if !lost {
             return Failed::Sent(CallError::new(Sent::Yes, error));
         }
@@ -343,45 +346,6 @@ impl fmt::Debug for HttpUpstream {
     }
 }
 
-/// HTTP/1.1 has the host in `Host`, and the path alone where the URI stands. One that was meant for HTTP/2 is put back.
-fn for_http1(request: &mut Request<Body>) {
-    *request.version_mut() = Version::HTTP_11;
-    let headers = request.headers_mut();
-    // It is about this connection alone, which has to be said (RFC 9110, 10.1.4).
-    if headers.contains_key(TE) && !headers.contains_key(CONNECTION) {
-        headers.insert(CONNECTION, HeaderValue::from_static("te"));
-    }
-    join_cookies(headers);
-    let mut parts = match request.uri().authority() {
-        Some(_) => std::mem::take(request.uri_mut()).into_parts(),
-        None => return,
-    };
-    let host = parts
-        .authority
-        .and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-    if let Some(host) = host {
-        request.headers_mut().entry(HOST).or_insert(host);
-    }
-    let path = parts.path_and_query.take();
-    *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
-}
-
-/// HTTP/2 may cut cookies into a field each; in HTTP/1.1 they stand in one (RFC 9113, 8.2.3).
-fn join_cookies(headers: &mut HeaderMap) {
-    let mut all = headers.get_all(COOKIE).iter();
-    let (Some(first), Some(second)) = (all.next(), all.next()) else {
-        return;
-    };
-    let mut joined = first.as_bytes().to_vec();
-    for cookie in std::iter::once(second).chain(all) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(cookie.as_bytes());
-    }
-    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
-        headers.insert(COOKIE, joined);
-    }
-}
-
 /// The same request once more, if its body can be sent again.
 #[cfg(feature = "http2")]
 fn spare(request: &Request<Body>) -> Option<Request<Body>> {
@@ -398,22 +362,4 @@ enum Way {
     Http1(Pooled),
     #[cfg(feature = "http2")]
     Http2(multiplex::Stream),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cookies_stand_in_one_field_over_http1() {
-        let mut request = Request::new(Body::empty());
-        for cookie in ["a=1", "b=2; c=3", "d=4"] {
-            request
-                .headers_mut()
-                .append(COOKIE, HeaderValue::from_static(cookie));
-        }
-        for_http1(&mut request);
-        let cookies: Vec<_> = request.headers().get_all(COOKIE).iter().collect();
-        assert_eq!(cookies, ["a=1; b=2; c=3; d=4"]);
-    }
 }

@@ -1,13 +1,13 @@
 //! How is an upstream reached over HTTP?
 //!
-//! Over small pools of hyper's connections, one for HTTP/1.1 and one for HTTP/2. A client library's pool would do the
-//! sending, but not tell whether a request was sent, whether its connection had been used before, or whether a byte came
-//! back, and that is what decides whether a request may be sent again.
+//! Over small pools of connections, one for HTTP/1.1, which is spoken here ([`http1`]), and one for HTTP/2, which hyper
+//! speaks. A client library would do the sending, but not tell whether a request was sent, whether its connection had been
+//! used before, or whether a byte came back, and that is what decides whether a request may be sent again.
 
 mod client;
 mod connect;
-mod connection;
 mod dial;
+mod http1;
 #[cfg(feature = "http2")]
 mod multiplex;
 mod pool;
@@ -30,9 +30,6 @@ pub(crate) use client::X_API_KEY;
 pub use dial::{Dial, Io, Tcp};
 #[cfg(feature = "tls")]
 pub use tls::check_tls;
-
-/// The most that is read ahead of what the client takes, per request, in bytes.
-const READ_AHEAD: usize = 256 * 1024;
 
 /// How connections to upstreams are made and kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

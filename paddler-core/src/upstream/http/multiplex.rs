@@ -21,12 +21,13 @@ use hyper::client::conn::http2::{Builder, Connection as Driver, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::timeout_at;
 
-use super::READ_AHEAD;
 use super::connect::Link;
-use super::connection::Metered;
 use super::route::Route;
 use crate::forward::Body;
 use greeting::{Greeted, Greeting};
+
+/// The most that is read ahead of what the client takes, per request, in bytes.
+const READ_AHEAD: usize = 256 * 1024;
 
 /// The most streams on one connection, whatever the upstream allows: what is read ahead for slow clients counts against
 /// the connection too, and must not hold up the others.
@@ -160,7 +161,7 @@ impl Multiplex {
 /// Begins to speak HTTP/2, and waits until the upstream has answered to that.
 async fn greet(link: Link) -> io::Result<Arc<Connection>> {
     let read = Arc::new(AtomicU64::new(0));
-    let (io, greeted) = Greeting::new(Metered::new(link.io, read.clone()));
+    let (io, greeted) = Greeting::new(link.io, read.clone());
     let ahead = u32::try_from(READ_AHEAD).unwrap_or(u32::MAX);
     let all_ahead = ahead.saturating_mul(STREAMS as u32);
     let handshake = Builder::new(TokioExecutor::new())

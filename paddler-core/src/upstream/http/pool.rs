@@ -1,68 +1,67 @@
 //! Which connections to an upstream are open and free?
+//!
+//! Each is looked at when it is put, and again when it is used: one that has been closed, or has spoken unasked, is let go.
+//! In between nobody looks, so those that their upstream closes stay, for as long as one may be unused and as many as may
+//! be kept.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::io::ReadBuf;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
 
+use super::HttpOptions;
 use super::connect::Link;
-use super::connection::Metered;
+use super::dial::Io;
+use super::http1::Error;
 use super::route::Route;
-use super::{HttpOptions, READ_AHEAD};
 use crate::clock::after;
-use crate::forward::Body;
 
 /// Free connections, the last used on top: it is the likeliest to be open still.
 #[derive(Debug)]
 pub(super) struct Pool {
     options: HttpOptions,
     route: Arc<Route>,
-    free: Mutex<Vec<Free>>,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// In the order in which they were put.
+    all: Vec<Rested>,
+    /// Somebody lets go of those that are too old.
+    is_swept: bool,
 }
 
 #[derive(Debug)]
-struct Free {
+struct Rested {
     connection: Connection,
     since: Instant,
     rests_until: Instant,
 }
 
-#[derive(Debug)]
 struct Connection {
-    sender: SendRequest<Body>,
+    io: Box<dyn Io>,
     peer: SocketAddr,
-    read: Arc<AtomicU64>,
-    driver: Driver,
 }
 
-/// Whoever lets go of a connection closes it, also while a request is still being written to an upstream that does not
-/// read it.
-#[derive(Debug)]
-struct Driver(Option<AbortHandle>);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if let Some(driver) = &self.0 {
-            driver.abort();
-        }
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Connection").field(&self.peer).finish()
     }
 }
 
-/// A connection that is in use for one request.
+/// A connection that is in use for one request. Dropped, it is closed.
 #[derive(Debug)]
 pub(super) struct Pooled {
     pool: Arc<Pool>,
     connection: Connection,
     reused: bool,
+    /// It is not used again.
+    ends: bool,
 }
 
 impl Pool {
@@ -70,92 +69,106 @@ impl Pool {
         Self {
             options,
             route,
-            free: Mutex::new(Vec::new()),
+            free: Mutex::default(),
         }
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Free>> {
+    fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free connection that is open as far as is known.
+    /// When one that is free since then has been so for too long.
+    fn too_old(&self, since: Instant) -> Instant {
+        after(since, self.options.idle_timeout)
+    }
+
+    /// The free connection that was used last. It may have been closed.
     pub(super) fn take(self: &Arc<Self>) -> Option<Pooled> {
         let now = Instant::now();
         let mut free = self.free();
-        // They lie in the order in which they were put.
-        let old = free.partition_point(|one| after(one.since, self.options.idle_timeout) <= now);
-        drop(free.drain(..old));
-        for position in (0..free.len()).rev() {
-            let one = &free[position];
-            if one.connection.sender.is_closed() {
-                free.remove(position);
-            } else if one.rests_until <= now && one.connection.sender.is_ready() {
-                let connection = free.remove(position).connection;
-                return Some(Pooled {
-                    pool: self.clone(),
-                    connection,
-                    reused: true,
-                });
-            }
+        let old = free.all.partition_point(|one| self.too_old(one.since) <= now);
+        let position = free.all.iter().rposition(|one| one.rests_until <= now);
+        let position = position.filter(|position| *position >= old)?;
+        let connection = free.all.remove(position).connection;
+        Some(self.in_use(connection, true))
+    }
+
+    fn in_use(self: &Arc<Self>, connection: Connection, reused: bool) -> Pooled {
+        Pooled {
+            pool: self.clone(),
+            connection,
+            reused,
+            ends: false,
         }
-        None
     }
 
     /// Lets go of all that are free.
     pub(super) fn clear(&self) {
-        self.free().clear();
+        self.free().all.clear();
     }
 
     /// Lets go of those that lead where the name does no longer.
     pub(super) fn leave(&self) {
-        self.free().retain(|one| self.route.leads_to(one.connection.peer));
+        let leads = |one: &Rested| self.route.leads_to(one.connection.peer);
+        self.free().all.retain(leads);
     }
 
     /// Speaks HTTP/1.1 over a new connection.
-    pub(super) async fn add(self: &Arc<Self>, link: Link) -> hyper::Result<Pooled> {
-        let read = Arc::new(AtomicU64::new(0));
-        let io = TokioIo::new(Metered::new(link.io, read.clone()));
-        let (sender, driver) = http1::Builder::new()
-            .max_buf_size(READ_AHEAD)
-            .handshake(io)
-            .await?;
-        let driver = tokio::spawn(async move {
-            // Whoever uses the connection is told by the sender.
-            if let Err(error) = driver.with_upgrades().await {
-                tracing::debug!(%error, "a connection to an upstream has ended");
-            }
-        });
-        let connection = Connection {
-            sender,
-            peer: link.peer,
-            read,
-            driver: Driver(Some(driver.abort_handle())),
-        };
-        Ok(Pooled {
-            pool: self.clone(),
-            connection,
-            reused: false,
-        })
+    pub(super) fn add(self: &Arc<Self>, link: Link) -> Pooled {
+        let (io, peer) = (link.io, link.peer);
+        self.in_use(Connection { io, peer }, false)
     }
 
-    fn put(&self, connection: Connection, streamed: bool) {
+    fn put(self: &Arc<Self>, connection: Connection, streamed: bool) {
+        // Who lets go of it later needs one.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if !self.route.leads_to(connection.peer) {
+            return;
+        }
         let now = Instant::now();
         let rests_until = if streamed {
             after(now, self.options.rest_after_stream)
         } else {
             now
         };
-        if !self.route.leads_to(connection.peer) {
+        let mut free = self.free();
+        if free.all.len() >= self.options.max_idle {
             return;
         }
-        let mut free = self.free();
-        if free.len() < self.options.max_idle && !connection.sender.is_closed() {
-            free.push(Free {
-                connection,
-                since: now,
-                rests_until,
-            });
+        free.all.push(Rested {
+            connection,
+            since: now,
+            rests_until,
+        });
+        if !std::mem::replace(&mut free.is_swept, true) {
+            let first = self.too_old(now);
+            drop(free);
+            runtime.spawn(sweep(Arc::downgrade(self), first));
         }
+    }
+
+    /// Lets go of those that are too old. Gives when that is to be done again, if there are others.
+    fn let_go(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut free = self.free();
+        let old = free.all.partition_point(|one| self.too_old(one.since) <= now);
+        let old: Vec<_> = free.all.drain(..old).collect();
+        let next = free.all.first().map(|one| self.too_old(one.since));
+        free.is_swept = next.is_some();
+        drop(free);
+        drop(old);
+        next
+    }
+}
+
+/// Lets go of connections that nobody uses, for as long as there are any.
+async fn sweep(pool: Weak<Pool>, first: Instant) {
+    let mut next = Some(first);
+    while let Some(due) = next {
+        sleep_until(due).await;
+        next = pool.upgrade().and_then(|pool| pool.let_go());
     }
 }
 
@@ -164,79 +177,37 @@ impl Pooled {
         self.reused
     }
 
-    pub(super) fn bytes_read(&self) -> u64 {
-        self.connection.read.load(Relaxed)
+    pub(super) fn io(&mut self) -> &mut dyn Io {
+        &mut *self.connection.io
     }
 
-    pub(super) fn sender(&mut self) -> &mut SendRequest<Body> {
-        &mut self.connection.sender
-    }
-
-    /// The upstream has agreed to speak something else over this connection. From now on it belongs to whoever takes it
-    /// out of the response, and ends with that.
-    pub(super) fn leave_to_upgrade(mut self) {
-        // Its driver hands it over, and may not have done so yet.
-        self.connection.driver.0 = None;
-    }
-
-    /// The connection is free again when this body has come to its end. Dropped before, it is closed; and at its end, too,
-    /// unless it is `reusable`.
-    pub(super) fn hold(self, body: Incoming, reusable: bool) -> Held {
-        let streamed = body.size_hint().exact().is_none();
-        let mut held = Held {
-            body,
-            streamed,
-            reusable,
-            pooled: Some(self),
-        };
-        if held.body.is_end_stream() {
-            held.release();
-        }
-        held
-    }
-}
-
-/// The body of a response, with the connection that it comes over.
-#[derive(Debug)]
-pub(super) struct Held {
-    body: Incoming,
-    streamed: bool,
-    reusable: bool,
-    pooled: Option<Pooled>,
-}
-
-impl Held {
-    fn release(&mut self) {
-        if let Some(Pooled { pool, connection, .. }) = self.pooled.take()
-            && self.reusable
-        {
-            pool.put(connection, self.streamed);
+    /// Whether it is open and nothing has come for which nobody asked: so nothing can be read from it now.
+    pub(super) fn is_quiet(&mut self) -> Result<(), Error> {
+        let mut byte = [0];
+        let mut byte = ReadBuf::new(&mut byte);
+        let mut nobody = Context::from_waker(Waker::noop());
+        match Pin::new(self.io()).poll_read(&mut nobody, &mut byte) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Err(error)) => Err(Error::Io(error)),
+            Poll::Ready(Ok(())) if byte.filled().is_empty() => Err(Error::Closed),
+            Poll::Ready(Ok(())) => Err(Error::Unasked),
         }
     }
-}
 
-impl HttpBody for Held {
-    type Data = Bytes;
-    type Error = hyper::Error;
+    /// It is closed at the end of the answer.
+    pub(super) fn ends(&mut self) {
+        self.ends = true;
+    }
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            None => self.release(),
-            Some(Ok(_)) if self.body.is_end_stream() => self.release(),
-            _ => {}
+    /// It speaks something else from now on, and belongs to whoever takes it.
+    pub(super) fn into_io(self) -> Box<dyn Io> {
+        self.connection.io
+    }
+
+    /// Its answer is over: it is free again. `streamed`: that was of a length which was not told beforehand.
+    pub(super) fn put(mut self, streamed: bool) {
+        if !self.ends && self.is_quiet().is_ok() {
+            self.pool.put(self.connection, streamed);
         }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

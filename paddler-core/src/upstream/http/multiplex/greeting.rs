@@ -1,23 +1,26 @@
-//! Has the upstream answered in HTTP/2?
+//! Has the upstream answered in HTTP/2, and how many bytes has it brought?
 //!
 //! The first that a server says is its settings, and the first that a client writes after that is that it has taken them
 //! over.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use super::super::connection::Metered;
+use super::super::dial::Io;
 
 /// Says how the upstream has answered, once it has.
 pub(super) type Greeted = oneshot::Receiver<io::Result<()>>;
 
-/// A connection whose first words are listened to.
+/// A connection that counts what is read from it, and whose first words are listened to.
 pub(super) struct Greeting {
-    io: Metered,
+    io: Box<dyn Io>,
+    read: Arc<AtomicU64>,
     heard: bool,
     tell: Option<oneshot::Sender<io::Result<()>>>,
 }
@@ -26,11 +29,12 @@ pub(super) struct Greeting {
 const SETTINGS: u8 = 4;
 
 impl Greeting {
-    pub(super) fn new(io: Metered) -> (Self, Greeted) {
+    pub(super) fn new(io: Box<dyn Io>, read: Arc<AtomicU64>) -> (Self, Greeted) {
         let (tell, greeted) = oneshot::channel();
         let tell = Some(tell);
         let greeting = Self {
             io,
+            read,
             heard: false,
             tell,
         };
@@ -73,6 +77,7 @@ impl AsyncRead for Greeting {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.read.fetch_add((buf.filled().len() - before) as u64, Relaxed);
         if self.tell.is_some() && !self.heard {
             self.hear(&result, &buf.filled()[before..]);
         }
