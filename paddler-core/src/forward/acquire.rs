@@ -5,6 +5,7 @@
 use super::no_place::Known;
 use super::refusal::Refusal;
 use super::router::Router;
+use super::waiting::Owed;
 use crate::queue::{Charge, Tried, Used};
 use crate::request::RequestFacts;
 use crate::upstream::{Lease, UpstreamId};
@@ -68,7 +69,7 @@ impl Router {
             Ok(place) => Ok(Acquired {
                 lease: place.lease,
                 alternatives: place.alternatives,
-                charge: place.charge,
+                charge: place.owed.map(Owed::into_charge),
             }),
             Err(no_place) => Err(no_place.refusal(&Known {
                 places,

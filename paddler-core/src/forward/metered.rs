@@ -4,21 +4,19 @@
 //! Both have charged an estimate. When the answer has ended or was cut, both are told what it used, as far as it says so;
 //! where it does not, the estimates stand.
 
-use std::sync::Arc;
-
 use http::HeaderMap;
 
 use super::rights::InUse;
 use super::usage::Usage;
-use super::waiting::Places;
+use super::waiting::Owed;
 use crate::clock::Clock;
-use crate::queue::{Charge, Used};
+use crate::queue::Used;
 
 /// What a request was charged, and whom to tell what it used. Dropped, the client has one request less under way.
 #[derive(Debug)]
 pub(super) struct Bill {
-    /// What its place was charged, if it was, and where that is settled.
-    pub(super) place: Option<(Arc<Places>, Charge)>,
+    /// What its place was charged, if it was.
+    pub(super) place: Option<Owed>,
     /// What the client uses of his allowance.
     pub(super) client: Option<InUse>,
     pub(super) clock: Clock,
@@ -45,15 +43,12 @@ impl Bill {
         if let Some(client) = &mut self.client {
             client.found_wrong(self.clock.now());
         }
-        self.settle_place(Used::Tokens {
-            prompt: None,
-            output: 0,
-        });
+        self.settle_place(Used::PROMPT);
     }
 
     fn settle_place(&mut self, used: Used) {
-        if let Some((places, charge)) = self.place.take() {
-            places.settle(charge, used);
+        if let Some(owed) = self.place.take() {
+            owed.settle(used);
         }
     }
 }

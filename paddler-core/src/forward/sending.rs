@@ -12,11 +12,11 @@ use super::no_place::Known;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
-use super::waiting::{NoPlace, Places};
+use super::waiting::{NoPlace, Owed, Places};
 use crate::clock::Clock;
 use crate::health::FaultReceipt;
 use crate::observe::Metrics;
-use crate::queue::{Charge, Priority, RetryBudget, Tried, Used};
+use crate::queue::{Priority, RetryBudget, Tried, Used};
 use crate::request::RequestFacts;
 use crate::schedule::Class;
 use crate::status::Published;
@@ -45,7 +45,7 @@ pub(super) struct Means<'a> {
 /// What a request comes to.
 pub(super) enum Outcome {
     /// An answer that is still coming, and what its place was charged.
-    Live(Answered, Option<Charge>),
+    Live(Answered, Option<Owed>),
     /// An upstream's refusal, which nobody else could make good.
     Kept(Response<Body>),
 }
@@ -131,17 +131,28 @@ impl<'a> Sending<'a> {
                 replayable: self.facts.replayable && !self.once,
                 replay: self.replayed,
             };
-            let charge = place.charge.take();
+            let mut owed = place.owed.take();
+            if let Some(owed) = &mut owed {
+                owed.sent(self.facts.stream);
+            }
             self.say_worked_on(true);
             match attempt(place, self.outgoing, how).await {
-                Ok(answered) => return Ok(Outcome::Live(answered, charge)),
-                Err(failed) => {
-                    self.was_work |= !failed.was_no_work();
-                    self.say_worked_on(self.was_work);
-                    if let Some(charge) = charge.filter(|_| failed.was_no_work()) {
-                        places.settle(charge, Used::Nothing);
+                Ok(answered) => {
+                    if let Some(owed) = &mut owed {
+                        owed.answered();
                     }
-                    if let ControlFlow::Break(end) = self.judge(failed) {
+                    return Ok(Outcome::Live(answered, owed));
+                }
+                Err(failed) => {
+                    let was_no_work = failed.was_no_work();
+                    self.was_work |= !was_no_work;
+                    self.say_worked_on(self.was_work);
+                    let judgement = self.judge(failed);
+                    // What is sent once more is paid for there, and not twice.
+                    if let Some(owed) = owed.filter(|_| was_no_work || judgement.is_continue()) {
+                        owed.settle(Used::Nothing);
+                    }
+                    if let ControlFlow::Break(end) = judgement {
                         return end;
                     }
                 }

@@ -6,6 +6,7 @@
 //! handed to him meanwhile is handed on.
 
 mod finder;
+mod owed;
 mod rounds;
 
 use std::cell::RefCell;
@@ -29,6 +30,8 @@ use crate::schedule::{Class, Ending, NodeId, Reason};
 use crate::status::Published;
 pub(super) use finder::Place;
 use finder::{Finder, Found, News};
+pub(super) use owed::Owed;
+use owed::Settlements;
 use rounds::Rounds;
 
 /// Why there is no place.
@@ -93,14 +96,10 @@ pub(super) struct Places {
     finder: Finder,
     clock: Clock,
     queue: Mutex<WaitQueue<Waiter>>,
-    /// What is to be settled: whoever next has the queue does it, so that an answer's end waits for no round.
-    settled: Mutex<Vec<(Charge, Used)>>,
+    settlements: Arc<Settlements>,
     rounds: Rounds,
     wake: Arc<Wake>,
 }
-
-/// Settlements that wait for the queue at most. More are done by whoever brings the next.
-const SETTLED: usize = 1024;
 
 /// How long after a panic places are handed out again: soon, and without filling the log.
 const AFTER_PANIC: Duration = Duration::from_millis(250);
@@ -114,7 +113,7 @@ impl Places {
             finder: Finder::new(published, seed),
             clock,
             queue: Mutex::new(WaitQueue::new(limits)),
-            settled: Mutex::default(),
+            settlements: Arc::default(),
             rounds: Rounds::default(),
             wake,
         }
@@ -123,8 +122,7 @@ impl Places {
     fn queue(&self) -> MutexGuard<'_, WaitQueue<Waiter>> {
         // What is done under the lock leaves the queue whole at every point.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let settled = std::mem::take(&mut *self.settled.lock().unwrap_or_else(PoisonError::into_inner));
-        for (charge, used) in settled {
+        for (charge, used) in self.settlements.take() {
             queue.settle(&charge, used);
         }
         queue
@@ -142,14 +140,7 @@ impl Places {
 
     /// What a request that was charged has used is known now.
     pub(super) fn settle(&self, charge: Charge, used: Used) {
-        let many = {
-            let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-            settled.push((charge, used));
-            settled.len()
-        };
-        if many >= SETTLED {
-            drop(self.queue());
-        }
+        self.settlements.add(charge, used);
     }
 
     /// How each class waits, in the order of [`Priority::ALL`].
@@ -352,12 +343,22 @@ impl Places {
                 Err(ending) => Offer::Leave(Err(NoPlace::Ending { ending, waited: true })),
             }
         });
-        answers.extend(served.into_iter().map(answer));
+        answers.extend(served.into_iter().map(|served| self.answer(served)));
         if queue.is_empty() {
             Moment::from_nanos(u64::MAX)
         } else {
             asks.next.min(self.next_look(queue))
         }
+    }
+
+    /// What somebody who leaves the queue is told.
+    fn answer(&self, served: Served<Waiter, Answer>) -> (oneshot::Sender<Answer>, Answer) {
+        let answer = served.place.map(|mut found| {
+            let owed = |charge| Owed::new(charge, self.settlements.clone());
+            found.place.owed = served.charge.map(owed);
+            found
+        });
+        (served.waiting.handle.tell, answer)
     }
 
     /// Returns when to come again though nothing has changed.
@@ -387,15 +388,6 @@ impl Places {
             }
         }
     }
-}
-
-/// What somebody who leaves the queue is told.
-fn answer(served: Served<Waiter, Answer>) -> (oneshot::Sender<Answer>, Answer) {
-    let answer = served.place.map(|mut found| {
-        found.place.charge = served.charge;
-        found
-    });
-    (served.waiting.handle.tell, answer)
 }
 
 /// Tells those who are served. It is done without the lock, since it runs what others have put there.

@@ -13,7 +13,8 @@ use crate::request::{RequestClass, RequestFacts, Task};
 /// What a token of an answer costs, in tokens of a prompt.
 const OUTPUT: u64 = 2;
 
-/// The most tokens that one answer counts, and one prompt: what an engine says may be wrong.
+/// The most tokens that one request's answers count, and its prompt: more than any engine's context. What a client asks for
+/// and what an engine says may be absurd, and would leave a tenant behind for ever.
 const MOST: u64 = 1 << 24;
 
 /// The longest that an answer counts in the mean, which everybody is charged by: as long as those of today's models get.
@@ -32,6 +33,7 @@ pub struct Charge {
     pub(super) priority: Priority,
     pub(super) tenant: Option<Arc<str>>,
     pub(super) tenant_weight: u32,
+    /// How many answers were asked for.
     pub(super) sequences: u32,
     pub(super) prompt: u32,
     pub(super) tokens: u64,
@@ -47,10 +49,7 @@ impl Charge {
     pub(super) fn due(&self, used: Used) -> u64 {
         match used {
             Used::Nothing => 0,
-            Used::Tokens { prompt, output } => {
-                let prompt = prompt.unwrap_or(u64::from(self.prompt));
-                cost(prompt.min(MOST), output.min(MOST))
-            }
+            Used::Tokens { prompt, output } => cost(prompt.unwrap_or(u64::from(self.prompt)), output),
         }
     }
 }
@@ -70,26 +69,18 @@ pub enum Used {
     },
 }
 
-/// The most tokens that an answer is believed to have used: more than any engine's context. An absurd number would leave
-/// its tenant behind for ever.
-const MOST_USED: u64 = 1 << 24;
-
 impl Used {
-    /// What can be believed of it.
-    pub(super) fn clamped(self) -> Self {
-        match self {
-            Self::Nothing => self,
-            Self::Tokens { prompt, output } => Self::Tokens {
-                prompt: prompt.map(|prompt| prompt.min(MOST_USED)),
-                output: output.min(MOST_USED),
-            },
-        }
-    }
+    /// The prompt, as estimated, and no answer.
+    #[cfg(feature = "proxy")]
+    pub(crate) const PROMPT: Self = Self::Tokens {
+        prompt: None,
+        output: 0,
+    };
 }
 
 /// A place always costs something, or who asks for nothing could ask without end.
 fn cost(prompt: u64, output: u64) -> u64 {
-    prompt.saturating_add(output.saturating_mul(OUTPUT)).max(1)
+    (prompt.min(MOST) + output.min(MOST) * OUTPUT).max(1)
 }
 
 /// The mean length of answers, in tokens.
@@ -103,10 +94,11 @@ impl Default for Outputs {
 }
 
 impl Outputs {
-    pub(super) fn charge(&self, facts: &RequestFacts) -> Charge {
+    /// For a place that counts `weight`: all that the request asks for, or the limit of its upstream if that is less.
+    pub(super) fn charge(&self, facts: &RequestFacts, weight: u32) -> Charge {
         let output = match facts.class {
             RequestClass::Generate(Task::Embedding | Task::Pooling | Task::Rerank) => 0,
-            _ => (self.0 as u64).saturating_mul(u64::from(facts.weight)),
+            _ => (self.0 as u64).saturating_mul(u64::from(weight)),
         };
         Charge {
             priority: Priority::of(facts.priority),
@@ -118,11 +110,14 @@ impl Outputs {
         }
     }
 
-    /// An answer has ended, of this many tokens for so many sequences.
+    /// An answer has ended, of this many tokens for so many sequences. Engines may take no notice of how many were asked
+    /// for, so what is known is that each was as long as its part at least, and as all together at most: the mean moves only
+    /// where it is not in between.
     pub(super) fn saw(&mut self, output: u64, sequences: u32) {
         if output > 0 {
-            let each = output as f64 / f64::from(sequences.max(1));
-            self.0 += (each.min(LONGEST) - self.0) * NEWS;
+            let most = (output as f64).min(LONGEST);
+            let least = (output as f64 / f64::from(sequences.max(1))).min(most);
+            self.0 += (self.0.clamp(least, most) - self.0) * NEWS;
         }
     }
 }
@@ -136,19 +131,43 @@ mod tests {
         let mut outputs = Outputs::default();
         let mut facts = RequestFacts::new();
         (facts.tokens, facts.weight) = (1_000, 3);
-        assert_eq!(outputs.charge(&facts).tokens(), 1_000 + 2 * 3 * 200);
+        assert_eq!(outputs.charge(&facts, 3).tokens(), 1_000 + 2 * 3 * 200);
+        assert_eq!(
+            outputs.charge(&facts, 2).tokens(),
+            1_000 + 2 * 2 * 200,
+            "what the place counts, not what was asked for"
+        );
         facts.class = RequestClass::Generate(Task::Embedding);
-        assert_eq!(outputs.charge(&facts).tokens(), 1_000);
+        assert_eq!(outputs.charge(&facts, 3).tokens(), 1_000);
         facts.tokens = 0;
-        assert_eq!(outputs.charge(&facts).tokens(), 1, "never nothing");
+        assert_eq!(outputs.charge(&facts, 3).tokens(), 1, "never nothing");
         for _ in 0..1_000 {
-            outputs.saw(90, 3);
+            outputs.saw(30, 1);
         }
         facts.class = RequestClass::Generate(Task::Chat);
         assert!(
-            outputs.charge(&facts).tokens().abs_diff(2 * 3 * 30) <= 6,
+            outputs.charge(&facts, 3).tokens().abs_diff(2 * 3 * 30) <= 6,
             "it follows what is seen"
         );
+    }
+
+    #[test]
+    fn answers_of_several_sequences_move_the_mean_only_as_far_as_they_surely_say() {
+        let mean_after = |output, sequences| {
+            let mut outputs = Outputs::default();
+            (0..1_000).for_each(|_| outputs.saw(output, sequences));
+            outputs.0.round()
+        };
+        assert_eq!(mean_after(200, 1_000_000), 200.0, "nobody made so many");
+        assert_eq!(mean_after(800, 4), 200.0);
+        assert_eq!(mean_after(4_000, 4), 1_000.0, "they were longer for sure");
+        assert_eq!(mean_after(80, 4), 80.0, "they were shorter for sure");
+    }
+
+    #[test]
+    fn an_absurd_number_of_answers_is_not_charged() {
+        let charge = Outputs::default().charge(&RequestFacts::new(), u32::MAX);
+        assert_eq!(charge.tokens(), 2 * MOST);
     }
 
     #[test]
@@ -157,14 +176,14 @@ mod tests {
         outputs.saw(u64::MAX, 1);
         let mut facts = RequestFacts::new();
         facts.class = RequestClass::Generate(Task::Chat);
-        assert!(outputs.charge(&facts).tokens() < 2 * 3_000);
+        assert!(outputs.charge(&facts, 1).tokens() < 2 * 3_000);
     }
 
     #[test]
     fn what_was_used_counts_and_the_estimate_where_it_is_not_known() {
         let mut facts = RequestFacts::new();
         facts.tokens = 50;
-        let charge = Outputs::default().charge(&facts);
+        let charge = Outputs::default().charge(&facts, 1);
         let used = |prompt, output| charge.due(Used::Tokens { prompt, output });
         assert_eq!(used(Some(40), 7), 54);
         assert_eq!(used(None, 7), 64);

@@ -253,3 +253,41 @@ fn made_up_tenants_are_not_remembered_for_ever() {
     let known = world.queue.class(Priority::Standard).tenants.known();
     assert!(known <= 1_100, "{known}");
 }
+
+#[test]
+fn answers_that_were_asked_for_and_not_made_do_not_change_what_others_are_charged() {
+    let mut world = World::new(10);
+    let charged = |world: &mut World, weight| {
+        let mut facts = RequestFacts::new();
+        facts.weight = weight;
+        let pushed = world.queue.push(facts, Tried::default(), NONE, Moment::ZERO, 0);
+        assert!(pushed.is_ok());
+        world.serve().unwrap().1
+    };
+    let before = charged(&mut world, 1).tokens();
+    for _ in 0..300 {
+        let charge = charged(&mut world, 1_000_000);
+        let (prompt, output) = (None, 200);
+        world.queue.settle(&charge, Used::Tokens { prompt, output });
+    }
+    assert_eq!(charged(&mut world, 1).tokens(), before);
+}
+
+#[test]
+fn no_number_of_absurd_requests_ends_fairness_for_good() {
+    let mut world = World::new(99);
+    for _ in 0..12_000 {
+        let mut facts = RequestFacts::new();
+        facts.weight = u32::MAX;
+        let pushed = world.queue.push(facts, Tried::default(), NONE, Moment::ZERO, 9);
+        assert!(pushed.is_ok());
+        // Nothing settles what it is charged.
+        assert!(world.serve().is_some());
+    }
+    for _ in 0..10 {
+        world.push(1, 0, 100, 1);
+        world.push(2, 0, 100, 1);
+    }
+    let served: Vec<_> = (0..10).map(|_| world.serve().unwrap().0).collect();
+    assert_eq!(served.iter().filter(|who| **who == 1).count(), 5, "{served:?}");
+}

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::Ticket;
+use super::round::Round;
 use crate::Moment;
 use crate::request::{RequestClass, RequestFacts};
 use crate::upstream::UpstreamId;
@@ -39,7 +40,7 @@ impl Likeness {
 }
 
 /// The number of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct GroupId(u64);
 
 #[derive(Debug)]
@@ -49,15 +50,6 @@ struct Group {
     able_since: Option<Moment>,
     /// The round in which it was found that none of them can get a place.
     passed: u64,
-}
-
-/// One round of asking who can use a place.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    /// Counts rounds, from 1.
-    pub(super) number: u64,
-    /// How far it has come among the tenants of each class.
-    pub(super) reached: [Option<(u64, super::tenants::Name)>; 3],
 }
 
 /// All groups of whom somebody waits.
@@ -105,6 +97,11 @@ impl Groups {
             }
             self.groups.remove(&id);
         }
+    }
+
+    /// Those of this group, in the order in which they came.
+    pub(super) fn members(&self, id: GroupId) -> impl Iterator<Item = &Ticket> {
+        self.groups.get(&id).into_iter().flat_map(|group| &group.members)
     }
 
     /// Nobody of this group can get a place in this round.

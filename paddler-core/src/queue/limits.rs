@@ -77,20 +77,25 @@ impl QueueLimits {
         own.map_or(end, |own| own.min(end))
     }
 
-    /// By what the requests of one tenant are ordered: when each has waited long enough, but his own deadline brings none
-    /// forward by more than half of `max_wait`. So whoever asks for short waits comes before nobody who came that much
-    /// earlier, and a tenant's patient requests do not starve.
-    pub(super) fn due(&self, arrived: Moment, own: Option<Moment>) -> Moment {
-        let earliest = arrived.saturating_add(self.max_wait / 2);
-        // However long upstreams take to start.
-        self.end(arrived, own, Some(Moment::ZERO)).max(earliest)
+    /// By what the requests of one tenant are ordered, in nanoseconds: when each came, brought forward by as much as its own
+    /// deadline is earlier than the end of the usual wait, but by half of `max_wait` at most. So whoever asks for short waits
+    /// comes before nobody who came that much earlier, and a tenant's patient requests do not starve. The usual wait itself
+    /// is not in it: limits that change put nobody who waits already behind those who come.
+    pub(super) fn due(&self, arrived: Moment, own: Option<Moment>) -> i128 {
+        let usual = arrived.saturating_add(self.max_wait);
+        let hurry = own.map_or(Duration::ZERO, |own| usual.since(own));
+        let hurry = hurry.min(self.max_wait / 2).as_nanos();
+        i128::from(arrived.as_nanos()) - i128::try_from(hurry).unwrap_or(i128::MAX)
     }
 
-    /// How many places of the queue are a class's own: its share of them, rounded down. What the lower classes are not
-    /// sure of, the highest is.
+    /// How many places of the queue are a class's own: its share of them, rounded down, and at least one where there is one
+    /// for each. What the lower classes are not sure of, the highest is.
     pub(super) fn part(&self, priority: Priority) -> usize {
+        let least = usize::from(self.max_requests >= Priority::ALL.len());
         let of = |percent: u32| {
-            self.max_requests / 100 * percent as usize + self.max_requests % 100 * percent as usize / 100
+            let part =
+                self.max_requests / 100 * percent as usize + self.max_requests % 100 * percent as usize / 100;
+            part.max(least)
         };
         match priority {
             Priority::High => {
@@ -172,14 +177,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_make_up_the_whole_and_small_queues_have_none_set_aside() {
+    fn parts_make_up_the_whole_and_each_class_has_one_where_there_are_three() {
         for max_requests in [0, 1, 2, 3, 10, 30, 99, 100, 101, 1_000_000, usize::MAX] {
             let limits = QueueLimits::new(max_requests, 0, Duration::ZERO);
             let parts = Priority::ALL.map(|priority| limits.part(priority));
             assert_eq!(parts.iter().sum::<usize>(), max_requests);
         }
-        let limits = QueueLimits::new(30, 0, Duration::ZERO);
-        assert_eq!(Priority::ALL.map(|priority| limits.part(priority)), [22, 7, 1]);
+        let parts = |max_requests| {
+            let limits = QueueLimits::new(max_requests, 0, Duration::ZERO);
+            Priority::ALL.map(|priority| limits.part(priority))
+        };
+        assert_eq!(parts(30), [22, 7, 1]);
+        assert_eq!(parts(10), [7, 2, 1]);
+        assert_eq!((parts(3), parts(2)), ([1, 1, 1], [2, 0, 0]));
     }
 
     #[test]

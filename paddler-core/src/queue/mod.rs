@@ -10,11 +10,16 @@
 //!   weight, never differs by more than twice the largest single charge so divided; and a request of a tenant of whom
 //!   nobody waited comes after at most one of each other tenant in its class. What an answer used is known only when it
 //!   has ended: the charges still open, as far as they were wrong, come on top.
-//! - **Request**: the earliest deadline; where clients say nothing, whoever came first. A deadline that a client asks for
-//!   brings a request forward by half of [`QueueLimits::max_wait`] at most: it comes before nobody of its tenant who came
-//!   that much earlier.
+//! - **Request**: whoever came first. A deadline that a client asks for brings a request forward by as much as it is earlier
+//!   than the end of the usual wait, and by half of [`QueueLimits::max_wait`] at most: it comes before nobody of its tenant
+//!   who came that much earlier.
 //!
 //! Whoever cannot use what is free is passed over and keeps his place, so that one busy model does not hold up the others.
+//! The bounds are of places that he could have used. Who needs the room of several sequences is passed over by four places
+//! at an upstream that had room, and too little, when it was his turn. From then on its room is held back for him, for as
+//! long as he waits: so he is next there once enough of what is open has ended. One upstream is held back for each tenant
+//! of a class, higher classes go on to use it, and where it was in vain, nothing is held back for as long again.
+//!
 //! When the queue is full, an arrival may take the place of somebody of a lower class, or of a tenant who has more waiting
 //! than it: see [`WaitQueue::push`].
 //!
@@ -24,10 +29,12 @@
 mod charge;
 mod evict;
 mod groups;
+mod holds;
 mod limits;
 mod pace;
 mod priority;
 mod retries;
+mod round;
 mod tenants;
 mod terms;
 mod tried;
@@ -37,14 +44,17 @@ use std::time::Duration;
 
 use crate::Moment;
 use crate::request::RequestFacts;
+use crate::upstream::UpstreamId;
 use charge::Outputs;
 pub use charge::{Charge, Used};
-use groups::{Groups, Round};
+use groups::Groups;
+use holds::Holds;
 pub use limits::{MinShares, QueueLimits};
 use pace::Pace;
 pub use priority::Priority;
 use priority::Turns;
 pub use retries::RetryBudget;
+use round::Pass;
 pub(crate) use tenants::MOST_WEIGHT;
 use tenants::Tenants;
 pub use terms::{ClassWaits, Offer, Pushed, QueueFull, Served, Ticket, Told, Waiting};
@@ -87,18 +97,10 @@ pub struct WaitQueue<T> {
     outputs: Outputs,
     pace: Pace,
     pass: Option<Pass>,
+    holds: Holds,
     bytes: u64,
     next: u64,
     rounds: u64,
-}
-
-/// All who wait speak for themselves once, some at a time, in the order in which they came.
-#[derive(Debug)]
-struct Pass {
-    /// Who was asked last.
-    after: Ticket,
-    /// Who came last when it began: whoever has come since does not make it longer.
-    until: Ticket,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +124,7 @@ impl<T> WaitQueue<T> {
             outputs: Outputs::default(),
             pace: Pace::default(),
             pass: None,
+            holds: Holds::default(),
             bytes: 0,
             next: 0,
             rounds: 0,
@@ -179,7 +182,13 @@ impl<T> WaitQueue<T> {
 
     /// When the first of those who wait is to be asked again though nothing has changed.
     pub fn next_again(&self) -> Option<Moment> {
-        self.agains.first().map(|(again, _)| *again)
+        let first = self.agains.first().map(|(again, _)| *again);
+        [first, self.holds.next_end()].into_iter().flatten().min()
+    }
+
+    /// The upstreams whose room is held back for somebody of this class, or of a higher one: see [`Offer::Short`].
+    pub fn kept_from(&self, priority: Priority) -> Vec<UpstreamId> {
+        self.holds.kept_from(priority, None)
     }
 
     /// How long it takes until somebody who comes now would be served, by what was seen of late, 1 s to 30 s; `None` when
@@ -247,6 +256,8 @@ impl<T> WaitQueue<T> {
             alone,
             again: None,
             asked: 0,
+            passed: 0,
+            kept_from: Vec::new(),
         };
         let class = self.class_mut(priority);
         class.members.insert(ticket);
@@ -277,6 +288,7 @@ impl<T> WaitQueue<T> {
         class
             .tenants
             .leave(&waiting.facts.tenant, waiting.line(), waiting.turn);
+        self.holds.left(ticket, now);
         if class.members.is_empty() {
             self.turns.left(waiting.priority);
         }
@@ -295,128 +307,6 @@ impl<T> WaitQueue<T> {
             expired.extend(self.remove(ticket, now));
         }
         expired
-    }
-
-    /// Offers what is free to all who wait, in order, until nobody is left to ask. Whoever gets something leaves the queue
-    /// with it; his tenant and class are charged.
-    ///
-    /// Of those who are alike in model, kind of work, weight, priority, streaming, where they may go and whether they have a
-    /// session, one who gets nothing speaks for all. A tree whose answer depends on anything else (the prompt's length, the tenant, a closure)
-    /// needs that others are asked too, now and then: so many as `others` says are, in the order in which they came, round
-    /// and round; [`usize::MAX`] for all. Those who have been somewhere already, or are to be [asked again](Told::again) at
-    /// some time, are always asked.
-    pub fn hand_out<P>(
-        &mut self,
-        now: Moment,
-        others: usize,
-        mut place: impl FnMut(&Waiting<T>) -> Offer<P>,
-    ) -> Vec<Served<T, P>> {
-        self.rounds += 1;
-        let mut round = Round {
-            number: self.rounds,
-            ..Round::default()
-        };
-        let mut served = Vec::new();
-        while let Some(ticket) = self.next_to_ask(&mut round) {
-            let Some(waiting) = self.waiting.get_mut(&ticket) else {
-                break;
-            };
-            waiting.asked = round.number;
-            let offer = place(waiting);
-            let full = matches!(offer, Offer::Full(_));
-            served.extend(self.take(ticket, offer, &round, now));
-            if full {
-                break;
-            }
-        }
-        // Whose time to be asked has come is asked also when nothing is free: he may be told that he waits in vain.
-        let due = self.agains.iter().take_while(|(again, _)| *again <= now);
-        let mut besides: Vec<_> = due.map(|(_, ticket)| *ticket).collect();
-        besides.extend(self.next_others(others));
-        for ticket in besides {
-            if let Some(waiting) = self.waiting.get_mut(&ticket)
-                && waiting.asked != round.number
-            {
-                waiting.asked = round.number;
-                let offer = place(waiting);
-                served.extend(self.take(ticket, offer, &round, now));
-            }
-        }
-        served
-    }
-
-    fn next_to_ask(&self, round: &mut Round) -> Option<Ticket> {
-        let order = self.turns.order(self.limits.min_shares);
-        order.iter().find_map(|class| {
-            let next = self
-                .class(*class)
-                .tenants
-                .next(round, class.index(), &self.groups);
-            next.map(|(_, ticket)| ticket)
-        })
-    }
-
-    /// The next `many` to speak for themselves.
-    fn next_others(&mut self, many: usize) -> Vec<Ticket> {
-        use std::ops::Bound::{Excluded, Included, Unbounded};
-        let Some((last, _)) = self.waiting.last_key_value().filter(|_| many > 0) else {
-            return Vec::new();
-        };
-        let pass = self.pass.take();
-        let (after, until) = pass.map_or((Unbounded, *last), |pass| (Excluded(pass.after), pass.until));
-        let next = self.waiting.range((after, Included(until)));
-        let next: Vec<_> = next.map(|(ticket, _)| *ticket).take(many).collect();
-        let goes_on = next.last().filter(|after| next.len() == many && **after < until);
-        self.pass = goes_on.map(|after| Pass { after: *after, until });
-        next
-    }
-
-    /// What was offered to somebody takes effect.
-    fn take<P>(
-        &mut self,
-        ticket: Ticket,
-        offer: Offer<P>,
-        round: &Round,
-        now: Moment,
-    ) -> Option<Served<T, P>> {
-        match offer {
-            Offer::Wait(told) | Offer::Full(told) => {
-                if let Some(waiting) = self.waiting.get(&ticket) {
-                    let (line, turn) = (waiting.line(), waiting.turn);
-                    if let Some(group) = line {
-                        self.groups.pass(group, round);
-                    }
-                    let tenants = &mut self.classes[waiting.priority.index()].tenants;
-                    tenants.asked(&waiting.facts.tenant, line, turn, round);
-                }
-                self.hear(ticket, told, now);
-                None
-            }
-            Offer::Leave(place) => self.remove(ticket, now).map(|waiting| Served {
-                waiting,
-                place,
-                charge: None,
-            }),
-            Offer::Place(place) => {
-                let waiting = self.waiting.get(&ticket)?;
-                if waiting.since < now {
-                    self.pace.handed(now);
-                }
-                let charge = self.outputs.charge(&waiting.facts);
-                let classes = &self.classes;
-                self.turns
-                    .handed(waiting.priority, self.limits.min_shares, |class| {
-                        !classes[class.index()].members.is_empty()
-                    });
-                self.classes[waiting.priority.index()].tenants.charge(&charge);
-                let waiting = self.remove(ticket, now)?;
-                Some(Served {
-                    waiting,
-                    place,
-                    charge: Some(charge),
-                })
-            }
-        }
     }
 
     /// He was told this.
@@ -453,7 +343,6 @@ impl<T> WaitQueue<T> {
 
     /// What a place cost is known now. If that is not said, the estimate stands.
     pub fn settle(&mut self, charge: &Charge, used: Used) {
-        let used = used.clamped();
         if let Used::Tokens { output, .. } = used {
             self.outputs.saw(output, charge.sequences);
         }
@@ -464,5 +353,7 @@ impl<T> WaitQueue<T> {
 
 #[cfg(test)]
 mod fairness;
+#[cfg(test)]
+mod heavy;
 #[cfg(test)]
 mod tests;

@@ -2,15 +2,17 @@
 //!
 //! The one with the least on his account, which counts the tokens he was charged, divided by his weight. Who begins to
 //! wait again is lifted to the least account of those who wait, so that time without requests is no credit. (The virtual
-//! token counter of Sheng et al., OSDI 2024.) Of a tenant's requests, the one with the earliest deadline.
+//! token counter of Sheng et al., OSDI 2024.) Of a tenant's requests, whoever came first, less his hurry.
+//!
+//! However many kinds of requests a client makes up, to find the next is a look into an ordered set.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::Ticket;
 use super::charge::Charge;
-use super::groups::{GroupId, Groups, Round};
-use crate::Moment;
+use super::groups::{GroupId, Groups};
+use super::round::Round;
 
 /// The most that a tenant may count for, against 1.
 pub(crate) const MOST_WEIGHT: u32 = 1_000;
@@ -18,8 +20,8 @@ pub(crate) const MOST_WEIGHT: u32 = 1_000;
 /// Whose it is. All requests without a tenant share one account.
 pub(super) type Name = Option<Arc<str>>;
 
-/// The place of a request among those of its tenant: by deadline, then by arrival.
-pub(super) type Turn = (Moment, Ticket);
+/// The place of a request among those of its tenant: what [`due`](super::QueueLimits::due) says, then the arrival.
+pub(super) type Turn = (i128, Ticket);
 
 /// Tenants remembered of whom nobody waits. More are only known while they wait, which the queue's own limit bounds.
 const REMEMBERED: usize = 1024;
@@ -35,39 +37,25 @@ pub(super) struct Tenants {
     order: BTreeSet<(u64, Name)>,
     /// What the account of whoever left last came to.
     floor: u64,
+    /// The most that an account has come to.
+    most: u64,
 }
 
-#[derive(Debug)]
+/// Accounts are brought down when one has come this far: by then no single charge reaches the end of the type.
+const FAR: u64 = 1 << 62;
+
+#[derive(Debug, Default)]
 struct Account {
     used: u64,
     weight: u32,
-    waiting: usize,
-    lines: Vec<Line>,
-}
-
-/// Those of a tenant who can use the same places, or those of whom each is for himself.
-#[derive(Debug)]
-struct Line {
-    group: Option<GroupId>,
+    /// All of his who wait.
     turns: BTreeSet<Turn>,
-    /// In which round the last was asked, and who it was.
+    /// Of those who are not for themselves, who stands in which line: with those who can use the same places.
+    lines: BTreeSet<(GroupId, Turn)>,
+    /// The first of each line, with which it is; and all who are for themselves.
+    heads: BTreeMap<Turn, Option<GroupId>>,
+    /// In which round the last was asked, and who it was. Whoever comes before him has been asked, or need not be.
     asked: Option<(u64, Turn)>,
-}
-
-impl Line {
-    /// The first who has not been asked in this round.
-    fn next(&self, round: &Round, groups: &Groups) -> Option<Turn> {
-        if self.group.is_some_and(|group| groups.is_passed(group, round)) {
-            return None;
-        }
-        match self.asked.filter(|(number, _)| *number == round.number) {
-            None => self.turns.first().copied(),
-            Some((_, last)) => {
-                use std::ops::Bound::{Excluded, Unbounded};
-                self.turns.range((Excluded(last), Unbounded)).next().copied()
-            }
-        }
-    }
 }
 
 /// Tokens as accounts count them, for a tenant of this weight.
@@ -76,15 +64,47 @@ fn parts(tokens: u64, weight: u32) -> u64 {
 }
 
 impl Account {
-    fn next(&self, round: &Round, groups: &Groups) -> Option<Turn> {
-        self.lines
-            .iter()
-            .filter_map(|line| line.next(round, groups))
-            .min()
+    /// The first who is still to be asked in this round.
+    fn next(&mut self, round: &Round, groups: &Groups) -> Option<Turn> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let asked = self.asked.filter(|(number, _)| *number == round.number);
+        let after = asked.map_or(Unbounded, |(_, last)| Excluded(last));
+        let mut heads = self.heads.range((after, Unbounded));
+        let passed = |group: &Option<GroupId>| group.is_some_and(|group| groups.is_passed(group, round));
+        let (turn, _) = heads.find(|(_, group)| !passed(group))?;
+        self.asked = Some((round.number, *turn));
+        Some(*turn)
     }
 
-    fn line(&mut self, group: Option<GroupId>) -> Option<&mut Line> {
-        self.lines.iter_mut().find(|line| line.group == group)
+    fn head(&self, line: GroupId) -> Option<Turn> {
+        let first = self.lines.range((line, (i128::MIN, Ticket::FIRST))..).next();
+        first.filter(|(group, _)| *group == line).map(|(_, turn)| *turn)
+    }
+
+    fn join(&mut self, line: Option<GroupId>, turn: Turn) {
+        self.turns.insert(turn);
+        if let Some(line) = line {
+            let before = self.head(line);
+            self.lines.insert((line, turn));
+            if before.is_some_and(|before| before < turn) {
+                return;
+            }
+            if let Some(before) = before {
+                self.heads.remove(&before);
+            }
+        }
+        self.heads.insert(turn, line);
+    }
+
+    fn leave(&mut self, line: Option<GroupId>, turn: Turn) {
+        self.turns.remove(&turn);
+        let was_first = self.heads.remove(&turn).is_some();
+        if let Some(line) = line {
+            self.lines.remove(&(line, turn));
+            if let Some(head) = self.head(line).filter(|_| was_first) {
+                self.heads.insert(head, Some(line));
+            }
+        }
     }
 }
 
@@ -100,28 +120,13 @@ impl Tenants {
         if !self.accounts.contains_key(name) {
             self.forget();
         }
-        let account = self.accounts.entry(name.clone()).or_insert(Account {
-            used: least,
-            weight: 1,
-            waiting: 0,
-            lines: Vec::new(),
-        });
+        let account = self.accounts.entry(name.clone()).or_default();
         account.weight = weight.clamp(1, MOST_WEIGHT);
-        if account.waiting == 0 {
+        if account.turns.is_empty() {
             account.used = account.used.max(least);
             self.order.insert((account.used, name.clone()));
         }
-        account.waiting += 1;
-        match account.line(group) {
-            Some(line) => {
-                line.turns.insert(turn);
-            }
-            None => account.lines.push(Line {
-                group,
-                turns: BTreeSet::from([turn]),
-                asked: None,
-            }),
-        }
+        account.join(group, turn);
     }
 
     /// Somebody of this tenant waits no more.
@@ -129,46 +134,28 @@ impl Tenants {
         let Some(account) = self.accounts.get_mut(name) else {
             return;
         };
-        let Some(line) = account.line(group) else { return };
-        if !line.turns.remove(&turn) {
-            return;
-        }
-        if line.turns.is_empty() {
-            account.lines.retain(|line| !line.turns.is_empty());
-        }
-        account.waiting -= 1;
-        if account.waiting == 0 {
-            let used = account.used;
-            self.order.remove(&(used, name.clone()));
-            if self.order.is_empty() {
-                self.floor = self.floor.max(used);
-            }
+        account.leave(group, turn);
+        let used = account.used;
+        if account.turns.is_empty() && self.order.remove(&(used, name.clone())) && self.order.is_empty() {
+            self.floor = self.floor.max(used);
         }
     }
 
     /// Who is to be asked next in this round.
-    pub(super) fn next(&self, round: &mut Round, class: usize, groups: &Groups) -> Option<Turn> {
+    pub(super) fn next(&mut self, round: &mut Round, class: usize, groups: &Groups) -> Option<Turn> {
         use std::ops::Bound::{Included, Unbounded};
         // Whoever had nobody left to ask in this round has none now: accounts only grow meanwhile.
         let from = round.reached[class].take();
         let from = from.as_ref().map_or(Unbounded, Included);
         let mut asked = self.order.range((from, Unbounded));
         let found = asked.find_map(|key| {
-            let turn = self.accounts.get(&key.1)?.next(round, groups)?;
+            let turn = self.accounts.get_mut(&key.1)?.next(round, groups)?;
             Some((key.clone(), turn))
         });
         let last = || self.order.last().cloned();
         let (reached, turn) = found.unzip();
         round.reached[class] = reached.or_else(last);
         turn
-    }
-
-    /// He was asked in this round, and so were those before him.
-    pub(super) fn asked(&mut self, name: &Name, group: Option<GroupId>, turn: Turn, round: &Round) {
-        let account = self.accounts.get_mut(name);
-        if let Some(line) = account.and_then(|account| account.line(group)) {
-            line.asked = Some((round.number, turn));
-        }
     }
 
     /// Somebody of this tenant gets a place.
@@ -189,13 +176,32 @@ impl Tenants {
         });
     }
 
+    /// Before a round: accounts that have come far are brought down, all by as much, so that they never reach the end. Who
+    /// is further behind the others than that is not brought below nothing.
+    pub(super) fn bring_down(&mut self) {
+        if self.most < FAR {
+            return;
+        }
+        let by = FAR / 2;
+        self.order.clear();
+        for (name, account) in &mut self.accounts {
+            account.used = account.used.saturating_sub(by);
+            if !account.turns.is_empty() {
+                self.order.insert((account.used, name.clone()));
+            }
+        }
+        self.floor = self.floor.saturating_sub(by);
+        self.most -= by;
+    }
+
     fn change(&mut self, name: &Name, used: impl FnOnce(&Account) -> u64) {
         let Some(account) = self.accounts.get_mut(name) else {
             return;
         };
         let (before, after) = (account.used, used(account));
         account.used = after;
-        if account.waiting > 0 && before != after {
+        self.most = self.most.max(after);
+        if !account.turns.is_empty() && before != after {
             self.order.remove(&(before, name.clone()));
             self.order.insert((after, name.clone()));
         }
@@ -212,13 +218,13 @@ impl Tenants {
             let (one_part, other_part) = (one.part(other.weight), other.part(one.weight));
             one_part.cmp(&other_part).then(used.cmp(other_used))
         })?;
-        let last = account.lines.iter().filter_map(|line| line.turns.last()).max()?;
-        Some((*last, account.waiting, account.weight))
+        let last = account.turns.last()?;
+        Some((*last, account.turns.len(), account.weight))
     }
 
     /// How many requests of this tenant wait.
     pub(super) fn waiting(&self, name: &Name) -> usize {
-        self.accounts.get(name).map_or(0, |account| account.waiting)
+        self.accounts.get(name).map_or(0, |account| account.turns.len())
     }
 
     /// Makes room for one more tenant who may have nobody waiting later. Who is at the floor is as good as new; of the
@@ -229,11 +235,11 @@ impl Tenants {
         }
         let least = self.least();
         self.accounts
-            .retain(|_, account| account.waiting > 0 || account.used > least);
+            .retain(|_, account| !account.turns.is_empty() || account.used > least);
         let mut owing: Vec<_> = self
             .accounts
             .values()
-            .filter(|account| account.waiting == 0)
+            .filter(|account| account.turns.is_empty())
             .map(|one| one.used)
             .collect();
         if owing.len() > REMEMBERED / 2 {
@@ -241,7 +247,7 @@ impl Tenants {
             let (_, middle, _) = owing.select_nth_unstable(middle);
             let middle = *middle;
             self.accounts
-                .retain(|_, account| account.waiting > 0 || account.used > middle);
+                .retain(|_, account| !account.turns.is_empty() || account.used > middle);
         }
     }
 
@@ -254,6 +260,37 @@ impl Tenants {
 impl Account {
     /// His part of the queue, to be compared with another's whose weight this is.
     fn part(&self, other_weight: u32) -> u64 {
-        self.waiting as u64 * u64::from(other_weight)
+        self.turns.len() as u64 * u64::from(other_weight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+
+    fn turn(number: u64) -> Turn {
+        let arrived = Moment::from_millis(number);
+        (i128::from(number), Ticket { arrived, number })
+    }
+
+    #[test]
+    fn accounts_that_have_come_far_are_brought_down_and_the_order_stays() {
+        let names = ["b", "a", "c"].map(|name| Some(Arc::from(name)));
+        let mut tenants = Tenants {
+            floor: FAR - 1,
+            ..Tenants::default()
+        };
+        for (number, name) in names.iter().enumerate() {
+            tenants.join(name, 1, None, turn(number as u64));
+            tenants.change(name, |account| account.used + [1, 2, 3][number]);
+        }
+        tenants.bring_down();
+        let used = names.each_ref().map(|name| tenants.accounts[name].used);
+        assert_eq!(used, [FAR / 2, FAR / 2 + 2, FAR / 2 + 3]);
+        let order: Vec<_> = tenants.order.iter().map(|(_, name)| name.clone()).collect();
+        assert_eq!(order, names);
+        tenants.bring_down();
+        assert_eq!(tenants.accounts[&names[0]].used, FAR / 2, "once is enough");
     }
 }

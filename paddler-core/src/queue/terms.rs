@@ -5,6 +5,7 @@ use super::tenants::Turn;
 use super::{Charge, Priority, Tried};
 use crate::Moment;
 use crate::request::RequestFacts;
+use crate::upstream::UpstreamId;
 
 /// The place of one who waits. It is never given again.
 ///
@@ -13,6 +14,14 @@ use crate::request::RequestFacts;
 pub struct Ticket {
     pub(super) arrived: Moment,
     pub(super) number: u64,
+}
+
+impl Ticket {
+    /// No ticket is less.
+    pub(super) const FIRST: Self = Self {
+        arrived: Moment::ZERO,
+        number: 0,
+    };
 }
 
 /// Somebody who waits.
@@ -35,6 +44,9 @@ pub struct Waiting<T> {
     pub(super) alone: bool,
     pub(super) again: Option<Moment>,
     pub(super) asked: u64,
+    /// So many places have gone past him in his turn, since he is too heavy for what was free.
+    pub(super) passed: u32,
+    pub(super) kept_from: Vec<UpstreamId>,
 }
 
 impl<T> Waiting<T> {
@@ -46,6 +58,11 @@ impl<T> Waiting<T> {
     /// When he is to be asked again though nothing has changed.
     pub fn again(&self) -> Option<Moment> {
         self.again
+    }
+
+    /// The upstreams whose room is held back for somebody else. While he is asked, none of it is for him.
+    pub fn kept_from(&self) -> &[UpstreamId] {
+        &self.kept_from
     }
 
     /// The line of his tenant in which he stands.
@@ -68,12 +85,30 @@ pub struct Told {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Offer<P> {
-    /// He gets a place.
+    /// He gets a place, which counts all that he asks for.
     Place(P),
+    /// He gets a place at this upstream.
+    PlaceAt {
+        /// What he gets.
+        place: P,
+        /// Where.
+        upstream: UpstreamId,
+        /// What it counts there, which is what his tenant is charged for: what he asks for, or less, where that is more than
+        /// the upstream ever has.
+        weight: u32,
+    },
     /// He leaves the queue with this and without a place.
     Leave(P),
     /// He waits on.
     Wait(Told),
+    /// He waits on: this upstream has room, and less than he needs. When four places there have gone past him in his turn, its
+    /// room is held back for him: see [`Waiting::kept_from`].
+    Short {
+        /// What he was told.
+        told: Told,
+        /// Which.
+        upstream: UpstreamId,
+    },
     /// He waits on, and nothing is free for anybody: the others need not be asked.
     Full(Told),
 }

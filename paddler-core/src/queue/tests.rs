@@ -305,22 +305,28 @@ fn the_wait_is_longer_while_nobody_is_able_and_all_of_a_kind_hear_of_it() {
 
 #[test]
 fn a_full_queue_lets_in_whoever_comes_first_and_the_last_of_the_lowest_goes() {
-    let mut queue = WaitQueue::new(limits(3, 100));
-    push(&mut queue, of("a", -1), "shed 1").unwrap();
-    push(&mut queue, of("a", -1), "shed 2").unwrap();
-    push(&mut queue, of("a", 0), "standard").unwrap();
+    let mut queue = WaitQueue::new(limits(5, 100));
+    for who in ["shed 1", "shed 2", "shed 3"] {
+        push(&mut queue, of("a", -1), who).unwrap();
+    }
+    push(&mut queue, of("a", 0), "standard 1").unwrap();
+    push(&mut queue, of("a", 0), "standard 2").unwrap();
     assert_eq!(
         push(&mut queue, of("a", -1), "").unwrap_err(),
         QueueFull::Requests
     );
     assert_eq!(
-        evicted(push(&mut queue, of("a", 0), "standard 2").unwrap()),
+        evicted(push(&mut queue, of("a", 0), "standard 3").unwrap()),
+        ["shed 3"]
+    );
+    assert_eq!(
+        evicted(push(&mut queue, of("a", 1), "high 1").unwrap()),
         ["shed 2"]
     );
-    assert_eq!(evicted(push(&mut queue, of("a", 1), "high").unwrap()), ["shed 1"]);
     assert_eq!(
         evicted(push(&mut queue, of("a", 1), "high 2").unwrap()),
-        ["standard 2"]
+        ["standard 3"],
+        "the last place of a class is its own"
     );
     assert_eq!(
         push(&mut queue, of("a", -1), "").unwrap_err(),
@@ -328,8 +334,18 @@ fn a_full_queue_lets_in_whoever_comes_first_and_the_last_of_the_lowest_goes() {
     );
     assert_eq!(
         queue.waits().map(|waits| (waits.waiting, waits.evicted)),
-        [(2, 0), (1, 1), (0, 2)]
+        [(2, 0), (2, 1), (1, 2)]
     );
+}
+
+#[test]
+fn a_small_queue_full_of_higher_classes_lets_in_one_of_the_lowest() {
+    let mut queue = WaitQueue::new(limits(10, 100));
+    for who in 0..10 {
+        push(&mut queue, of("a", 1), who).unwrap();
+    }
+    assert_eq!(evicted(push(&mut queue, of("a", -1), 10).unwrap()), [9]);
+    assert!(push(&mut queue, of("a", -1), 11).is_err(), "and no more");
 }
 
 #[test]
@@ -565,15 +581,15 @@ fn short_deadlines_bring_a_request_forward_by_half_of_the_longest_wait_at_most()
     let mut come = |millis: u64, hurried: bool, who: &'static str| {
         let mut facts = facts(0);
         facts.arrived = at(millis);
-        facts.deadline = hurried.then(|| at(millis + 5_001));
+        facts.deadline = hurried.then(|| at(millis + 1_000));
         queue
             .push(facts, Tried::default(), PLACE, at(millis), who)
             .unwrap();
     };
     come(0, false, "patient");
     come(4_000, true, "hurried");
-    come(4_998, true, "hurried later");
-    come(5_000, true, "too late to be first");
+    come(4_999, true, "hurried later");
+    come(5_001, true, "too late to be first");
     assert_eq!(
         serve(&mut queue, 4),
         ["hurried", "hurried later", "patient", "too late to be first"]
@@ -586,6 +602,20 @@ fn short_deadlines_bring_a_request_forward_by_half_of_the_longest_wait_at_most()
         at(6_030),
         "nobody waits for longer than he asks"
     );
+}
+
+#[test]
+fn a_shorter_wait_puts_those_who_wait_behind_nobody_who_comes_later() {
+    let with_wait = |seconds| QueueLimits::new(99, 1_000, Duration::from_secs(seconds));
+    let mut queue = WaitQueue::new(with_wait(600));
+    push(&mut queue, facts(0), "came before").unwrap();
+    queue.set_limits(with_wait(10));
+    let mut later = facts(0);
+    later.arrived = at(1);
+    queue
+        .push(later, Tried::default(), PLACE, at(1), "came after")
+        .unwrap();
+    assert_eq!(serve(&mut queue, 2), ["came before", "came after"]);
 }
 
 /// All get a place; the charges of those who do.

@@ -35,8 +35,8 @@ use crate::forward::sending::{Means, Outcome, Sending};
 use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
 use crate::forward::upgrade;
+use crate::forward::waiting::Owed;
 use crate::observe::{InFlight, Metrics};
-use crate::queue::Charge;
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route};
 use crate::upstream::{Carried, Dispatch, Only};
@@ -139,7 +139,7 @@ impl Router {
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
             }
-            Outcome::Live(answered, charge) => Ok(passage.relay(answered, charge, in_use, arrival)),
+            Outcome::Live(answered, owed) => Ok(passage.relay(answered, owed, in_use, arrival)),
             Outcome::Kept(response) => Ok(response),
         }
     }
@@ -329,7 +329,7 @@ impl<'a> Passage<'a> {
     fn relay(
         &self,
         answered: Answered,
-        charge: Option<Charge>,
+        owed: Option<Owed>,
         in_use: Option<InUse>,
         arrival: &mut Arrival,
     ) -> Response<Body> {
@@ -344,7 +344,7 @@ impl<'a> Passage<'a> {
         let request = relay::Request {
             lease,
             bill: Bill {
-                place: charge.map(|charge| (self.inner.places.clone(), charge)),
+                place: owed,
                 client: in_use,
                 clock: self.inner.clock,
                 wrong: head.status.is_client_error(),

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use tracing::{Level, debug, enabled, trace};
 
+use super::owed::Owed;
 use crate::Moment;
-use crate::queue::{Charge, Tried};
+use crate::queue::Tried;
 use crate::request::RequestFacts;
 use crate::schedule::{
     Ask, Class, Ending, Explanation, NodeId, Observer, Outcome, Reason, Scratch, next_seed,
@@ -31,7 +32,7 @@ pub(in crate::forward) struct Place {
     /// Who comes next, the best first.
     pub(in crate::forward) alternatives: Vec<UpstreamId>,
     /// What it was charged, if there was a queue for it.
-    pub(in crate::forward) charge: Option<Charge>,
+    pub(in crate::forward) owed: Option<Owed>,
 }
 
 /// A place, and why it is this one, where the log wants to know.
@@ -169,7 +170,7 @@ impl Finder {
                 upstream: transport.0.clone(),
                 timeouts,
                 alternatives,
-                charge: None,
+                owed: None,
             }),
             // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
             // reserve and give back the same place for ever.
