@@ -25,7 +25,7 @@ pub struct Queue {
     /// The least part of all places handed out that each class is sure of while somebody of it waits, 1% to 45%. `standard`
     /// (priority 0): default 25%, so that a flood of high priority slows people down to a quarter and no further.
     /// `sheddable` (below 0): default 5%, enough to get on at all and little enough not to be felt. High priority is sure
-    /// of the rest.
+    /// of the rest. As large a part of the queue itself is each class's own, and at least one place of three or more.
     pub min_shares: MinShares,
 }
 

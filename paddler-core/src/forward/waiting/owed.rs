@@ -27,7 +27,10 @@ impl Settlements {
 
 /// What a place was charged, until it is known what it has used.
 #[derive(Debug)]
-pub(in crate::forward) struct Owed {
+pub(in crate::forward) struct Owed(Box<Open>);
+
+#[derive(Debug)]
+struct Open {
     charge: Charge,
     /// What it comes to if nothing more is heard of it; `None`: the estimate stands.
     used: Option<Used>,
@@ -37,37 +40,37 @@ pub(in crate::forward) struct Owed {
 impl Owed {
     /// Nothing, until it is sent.
     pub(super) fn new(charge: Charge, settlements: Arc<Settlements>) -> Self {
-        Self {
+        Self(Box::new(Open {
             charge,
             used: Some(Used::Nothing),
             settlements,
-        }
+        }))
     }
 
     /// The request is on its way. Of one that streams it is seen when its answer begins: before, the prompt is all. Of any
     /// other nobody knows how much of the answer was made, so the estimate stands.
     pub(in crate::forward) fn sent(&mut self, streams: bool) {
-        self.used = streams.then_some(Used::PROMPT);
+        self.0.used = streams.then_some(Used::PROMPT);
     }
 
     /// Its answer has begun: if it does not say what it used, the estimate stands.
     pub(in crate::forward) fn answered(&mut self) {
-        self.used = None;
+        self.0.used = None;
     }
 
     /// Somebody else will say what it has used; until then the estimate stands.
     pub(in crate::forward) fn into_charge(mut self) -> Charge {
-        self.used = None;
-        self.charge.clone()
+        self.0.used = None;
+        self.0.charge.clone()
     }
 
     /// This is what it has used.
     pub(in crate::forward) fn settle(mut self, used: Used) {
-        self.used = Some(used);
+        self.0.used = Some(used);
     }
 }
 
-impl Drop for Owed {
+impl Drop for Open {
     fn drop(&mut self) {
         if let Some(used) = self.used {
             self.settlements.add(self.charge.clone(), used);
