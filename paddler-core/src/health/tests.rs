@@ -156,12 +156,19 @@ fn only_the_probe_decides_and_one_that_says_nothing_changes_nothing() {
 
 #[test]
 fn an_answered_poll_lets_a_probe_in_where_nobody_could_connect() {
-    let mut pool = pool(5, rules());
+    let mut pool = pool(6, rules());
     fault(&mut pool, 0, Fault::Unreachable, secs(9));
     pool.polled(0, at(8_999), None, at(8_999));
     assert_eq!(gate(&pool, 0, secs(9)), Gate::Closed, "it was asked before");
     pool.polled(0, at(9_100), None, at(9_100));
     assert_eq!(gate(&pool, 0, at(9_100)), Gate::Probe);
+    fault(&mut pool, 2, Fault::Unreachable, secs(9));
+    pool.polled(2, secs(9), None, secs(9));
+    assert_eq!(
+        gate(&pool, 2, secs(9)),
+        Gate::Probe,
+        "it was asked at that moment"
+    );
     // But to answer polls is not to answer requests.
     row(&mut pool, 1, secs(9));
     pool.polled(1, at(9_100), None, at(9_100));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::adapters::{AdapterCells, NameId};
-use super::ledger::Ledger;
+use super::gates::Gate;
+use super::ledger::{Ledger, Take};
 use super::young::{Span, YoungWeight};
 use crate::Moment;
 
@@ -122,4 +123,58 @@ fn answers_of_one_upstream_are_not_counted_for_the_next_at_its_place() {
     assert_eq!(ledger.take_answered(3), 0, "nor those that come late");
     ledger.answered(3, next);
     assert_eq!(ledger.take_answered(3), 1);
+}
+
+#[test]
+fn a_place_begins_with_an_open_gate() {
+    let ledger = Ledger::new(Duration::from_secs(10));
+    for gate in [Gate::Closed, Gate::Probe, Gate::LastResort, Gate::Open(Some(1))] {
+        ledger.open(3, 8);
+        ledger.set_gate(3, gate, true);
+        ledger.close(3);
+        let tenancy = ledger.open(3, 8);
+        assert_eq!(
+            (ledger.shut(0), ledger.last_resort(0), ledger.is_watched(3)),
+            (0, 0, false)
+        );
+        let take = || {
+            ledger.try_take(
+                3,
+                tenancy,
+                Take {
+                    weight: 1,
+                    ..Take::default()
+                },
+                Moment::ZERO,
+            )
+        };
+        let taken = [take().unwrap(), take().unwrap()];
+        taken.into_iter().for_each(|taken| ledger.give_back(taken));
+        ledger.close(3);
+    }
+}
+
+#[test]
+fn a_probe_that_has_spoken_lets_the_next_one_know() {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    let ledger = Ledger::new(Duration::from_secs(10));
+    let told = std::sync::Arc::new(AtomicU32::new(0));
+    let count = told.clone();
+    ledger.on_freed(move || {
+        count.fetch_add(1, Relaxed);
+    });
+    let tenancy = ledger.open(3, 8);
+    ledger.set_gate(3, Gate::Probe, true);
+    let take = || ledger.try_take(3, tenancy, Take::default(), Moment::ZERO);
+    let mut first = take().unwrap();
+    assert!(take().is_none());
+    ledger.end_probe(&mut first);
+    assert_eq!(told.load(Relaxed), 1);
+    let mut second = take().unwrap();
+    // Where nobody may come, nobody is told.
+    ledger.set_gate(3, Gate::Closed, true);
+    ledger.end_probe(&mut second);
+    assert_eq!((told.load(Relaxed), ledger.shut(0)), (1, 1 << 3));
+    ledger.give_back(first);
+    ledger.give_back(second);
 }

@@ -155,3 +155,25 @@ fn a_probe_that_has_spoken_and_is_not_over_keeps_nobody_out() {
     assert!(lease_at(&snapshot, "a", at(17_000)).is_none());
     drop(second);
 }
+
+#[test]
+fn those_who_wait_are_told_when_somebody_may_come_in_again() {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    let mut board = board(&["a", "b"]);
+    let snapshot = board.published().load_full();
+    lease_at(&snapshot, "a", at(1))
+        .unwrap()
+        .report(UNREACHABLE, at(1));
+    let mut busy = lease_at(&snapshot, "b", at(1)).unwrap();
+    busy.report(Verdict::Busy(Some(Duration::from_secs(3))), at(1));
+    let told = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = told.clone();
+    board.ledger().on_freed(move || {
+        counted.fetch_add(1, Relaxed);
+    });
+    for (now, expected) in [(1_000, 0), (1_001, 1), (3_000, 1), (3_001, 2), (3_002, 2)] {
+        board.expire(at(now));
+        assert_eq!(told.load(Relaxed), expected, "{now}");
+    }
+    drop(busy);
+}

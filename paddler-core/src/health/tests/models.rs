@@ -357,3 +357,17 @@ fn what_is_forgiven_late_still_does_not_count_and_shortens_no_later_time_out() {
         });
     }
 }
+
+#[test]
+fn faults_count_in_their_own_interval_alone() {
+    let mut pool = pool(5, rules());
+    for _ in 0..40 {
+        fault(&mut pool, 0, BROKE, secs(30));
+        answered(&mut pool, 0, false, secs(30));
+    }
+    assert!(
+        pool.judge(&[40, 0, 0, 0, 0], secs(60)).is_empty(),
+        "nobody to compare with"
+    );
+    assert!(pool.judge(&[100; 5], secs(120)).is_empty());
+}
