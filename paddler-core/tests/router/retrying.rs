@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use paddler_core::upstream::UpstreamSpec;
+use paddler_core::upstream::{ModelEntry, Models, UpstreamSpec};
 use paddler_engine::Fault;
 use serde_json::json;
 
-use super::client::{CHAT, Client, ask, chat, eventually, post};
+use super::client::{CHAT, Client, ask, chat, eventually, of_model, post};
 use super::stub::{Do, Stub};
 use super::world::{Setup, World, engine, nowhere, of, quick, slow, spec};
 
@@ -60,6 +60,25 @@ fn setup_of_both(per_second: u32) -> Setup {
         setup.options.retry.share = 0.0;
         setup.options.retry.per_second = per_second;
     })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_finds_no_place_adds_nothing_to_what_may_be_sent_again() {
+    let loads = Stub::start([Do::say("HTTP/1.1 503 Loading\r\ncontent-length: 0\r\n\r\n")]).await;
+    let setup = Setup::new().with(|setup| {
+        (setup.options.retry.share, setup.options.retry.per_second) = (0.2, 0);
+        // It stays in.
+        setup.board.health.largest_share = 0.0;
+    });
+    let known = Models::Listed(vec![ModelEntry::new("known")]);
+    let world = setup.start([spec("loads", &loads.url).models(known)]).await;
+    for _ in 0..50 {
+        let refused = post(world.addr, CHAT, &of_model("unknown")).await;
+        assert_eq!(refused.status, 404);
+    }
+    assert_eq!(post(world.addr, CHAT, &of_model("known")).await.status, 503);
+    assert_eq!(loads.seen().len(), 1, "a fifth of one request is none");
+    assert_eq!(denied(&world, "budget"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
