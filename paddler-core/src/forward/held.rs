@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::{Body, BoxError};
+use super::pace::Behind;
 use crate::schedule::{mix, stable_hash_of};
 
 /// The part of a body, from its end, that tells requests apart: the last message of a chat is there.
@@ -24,11 +25,15 @@ const FINGERPRINTED: usize = 1 << 20;
 
 /// The bytes of bodies that are held, over all requests.
 #[derive(Debug, Default)]
-pub(super) struct Budget(AtomicU64);
+pub(super) struct Budget {
+    held: AtomicU64,
+    /// Those who hold some of it and come in slowly.
+    pub(super) behind: Behind,
+}
 
 impl Budget {
     pub(super) fn held(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.held.load(Relaxed)
     }
 }
 
@@ -42,13 +47,13 @@ struct Share {
 impl Share {
     fn give_back(&mut self, bytes: u64) {
         self.bytes -= bytes;
-        self.budget.0.fetch_sub(bytes, Relaxed);
+        self.budget.held.fetch_sub(bytes, Relaxed);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Relaxed);
+        self.budget.held.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -94,17 +99,19 @@ impl Held {
         self.bytes
     }
 
-    /// Takes more of the budget; `false` if it has no more.
+    /// Takes more of the budget; `false` and nothing taken if it has no more.
     pub(super) fn charge(&mut self, bytes: u64, limit: u64) -> bool {
         let Keeping::Kept(_, share) = &mut self.keeping else {
             return false;
         };
-        let before = share.budget.0.fetch_add(bytes, Relaxed);
+        let more = |held: u64| held.checked_add(bytes).filter(|after| *after <= limit);
+        let Ok(before) = share.budget.held.fetch_update(Relaxed, Relaxed, more) else {
+            return false;
+        };
         share.bytes += bytes;
         self.bytes += bytes;
-        let after = before.saturating_add(bytes);
-        self.crowded |= after > limit / 4 * CROWDED;
-        after <= limit
+        self.crowded |= before + bytes > limit / 4 * CROWDED;
+        true
     }
 
     /// It is whole.
@@ -133,8 +140,8 @@ impl Held {
             let spliced: Vec<Bytes> = spliced(chunks, ranges, with);
             let bytes = spliced.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
             // A name more or less: there is room for that.
-            share.budget.0.fetch_add(bytes, Relaxed);
-            share.budget.0.fetch_sub(before, Relaxed);
+            share.budget.held.fetch_add(bytes, Relaxed);
+            share.budget.held.fetch_sub(before, Relaxed);
             share.bytes = bytes;
             spliced
         };

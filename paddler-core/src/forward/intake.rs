@@ -4,28 +4,24 @@
 //! comes, or once it is whole where it is compressed, and kept as it came.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::body::Body;
 #[cfg(feature = "decompress")]
 use super::decode::{self, Coding, Unread};
 use super::held::{Budget, Held};
 use super::options::RouterOptions;
+use super::pace::{Gone, Late, Pace};
 use super::refusal::Refusal;
-use crate::clock::after;
 use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
 const SMALL: usize = 16 * 1024;
-
-/// The slowest that a body may come in, in bytes a second, once the allowed pause is used up.
-const SLOWEST: u64 = 1024;
 
 /// What was read.
 #[derive(Debug)]
@@ -64,19 +60,19 @@ pub(super) async fn read(
         look,
         scanner: plain.then(|| Scanner::new(options.scan)),
     };
+    // Before what holds its bytes, so that it is dropped after that.
+    let mut upload = Upload {
+        gone: None,
+        pace: Pace::new(options.timeouts.body_idle, Instant::now()),
+        body,
+        budget: budget.clone(),
+        options,
+    };
     let mut held = Held::new(budget);
     let mut chunks = Vec::new();
     let mut small = BytesMut::new();
-    let mut body = body;
-    let mut patience = Patience::new(options.timeouts.body_idle, Instant::now());
-    while let Some(chunk) = next(&mut body, patience.left(Instant::now())).await? {
-        patience.came(chunk.len(), Instant::now());
-        if held.bytes() + chunk.len() as u64 > options.max_body {
-            return Err(too_large(options.max_body));
-        }
-        if !held.charge(chunk.len() as u64, options.max_buffered) {
-            return Err(no_memory(options.retry_after));
-        }
+    while let Some(chunk) = upload.next(held.bytes()).await? {
+        upload.make_room(chunk.len() as u64, &mut held).await?;
         scan.feed(&chunk)?;
         keep(&mut chunks, &mut small, chunk);
     }
@@ -167,43 +163,61 @@ async fn decoded(coding: Coding, _: &Held, _: Look, _: &RouterOptions) -> Result
     match coding {}
 }
 
-/// How long the next piece may take: a bucket that time empties and bytes fill, at [`SLOWEST`]. It holds no more than the pause
-/// that is allowed, or who sends fast at first could send a byte now and then for hours, and hold all the memory for bodies.
-struct Patience {
-    idle: Duration,
-    due: Instant,
+/// A body that comes in.
+struct Upload<'o> {
+    body: Body,
+    pace: Pace,
+    /// Whoever wants its room is told with this that it is free.
+    gone: Option<Gone>,
+    budget: Arc<Budget>,
+    options: &'o RouterOptions,
 }
 
-impl Patience {
-    fn new(idle: Duration, now: Instant) -> Self {
-        Self {
-            idle,
-            due: after(now, idle),
+impl Upload<'_> {
+    /// The next piece, where so many bytes are held.
+    async fn next(&mut self, held: u64) -> Result<Option<Bytes>, Refusal> {
+        match self.pace.wait(self.body.frame(), held, &self.budget.behind).await {
+            Ok(None) => Ok(None),
+            Ok(Some(Ok(frame))) => {
+                let bytes = frame.into_data().map_err(|_| trailers())?;
+                self.pace.came(bytes.len(), Instant::now());
+                Ok(Some(bytes))
+            }
+            Ok(Some(Err(error))) => {
+                let message = format!("the body could not be read: {error}");
+                Err(Refusal::bad_request("broken_body", message).closing())
+            }
+            Err(Late::TooSlow) => {
+                let message = "the body came too slowly";
+                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message).closing())
+            }
+            Err(Late::GivesWay(gone)) => {
+                self.gone = Some(gone);
+                let message = "the body came too slowly to be kept while others want its room";
+                Err(self.no_memory(message))
+            }
         }
     }
 
-    fn left(&self, now: Instant) -> Duration {
-        self.due.saturating_duration_since(now)
-    }
-
-    fn came(&mut self, bytes: usize, now: Instant) {
-        let earned = Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000 / SLOWEST));
-        self.due = after(self.due, earned).min(after(now, self.idle));
-    }
-}
-
-async fn next(body: &mut Body, idle: Duration) -> Result<Option<Bytes>, Refusal> {
-    let frame = timeout(idle, body.frame()).await.map_err(|_| {
-        let message = "the body came too slowly";
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message).closing()
-    })?;
-    match frame {
-        None => Ok(None),
-        Some(Ok(frame)) => frame.into_data().map(Some).map_err(|_| trailers()),
-        Some(Err(error)) => {
-            let message = format!("the body could not be read: {error}");
-            Err(Refusal::bad_request("broken_body", message).closing())
+    /// Adds so many bytes to what is held, if need be in the place of bodies that are further behind.
+    async fn make_room(&mut self, bytes: u64, held: &mut Held) -> Result<(), Refusal> {
+        if held.bytes() + bytes > self.options.max_body {
+            return Err(too_large(self.options.max_body));
         }
+        while !held.charge(bytes, self.options.max_buffered) {
+            if !self.budget.behind.make_room(&self.pace).await {
+                let message =
+                    "the bodies of the requests that are being handled take all the memory meant for them";
+                return Err(self.no_memory(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn no_memory(&self, message: &'static str) -> Refusal {
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "buffers_full", message)
+            .retry_after(self.options.retry_after)
+            .closing()
     }
 }
 
@@ -319,37 +333,5 @@ fn too_large(limit: u64) -> Refusal {
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).closing()
 }
 
-fn no_memory(after: Duration) -> Refusal {
-    let message = "the bodies of the requests that are being handled take all the memory meant for them";
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "buffers_full", message)
-        .retry_after(after)
-        .closing()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn speed_is_no_credit_for_later() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut patience = Patience::new(30 * second, start);
-        assert_eq!(patience.left(start), 30 * second);
-        // A MiB at once.
-        patience.came(1 << 20, start + second);
-        assert_eq!(patience.left(start + second), 30 * second);
-        // Then a byte each second.
-        let mut now = start + second;
-        for _ in 0..30 {
-            now += second;
-            patience.came(1, now);
-        }
-        assert!(patience.left(now) < second, "{:?}", patience.left(now));
-        // Who sends as fast as is asked for can go on.
-        patience.came(30 * 1024, now);
-        assert!(patience.left(now) > 29 * second);
-        let mut ever = Patience::new(Duration::MAX, start);
-        ever.came(usize::MAX, start);
-        assert!(ever.left(start) > Duration::from_secs(1 << 29));
-    }
-}
+mod tests;

@@ -37,7 +37,7 @@
 //! | `content_type`, `content_encoding` | 415 | its model cannot be read: send JSON, uncompressed or as gzip, deflate, zstd or br |
 //! | `foreign_host` | 421 | asked in absolute form under a name that is not ours (`server_names`) |
 //! | `key_rate`, `key_tokens`, `key_concurrency` | 429 | the key's allowance is used up: wait as long as `Retry-After` says |
-//! | `buffers_full` | 429 | all bodies together take `limits.buffered_bodies` |
+//! | `buffers_full` | 429 | all bodies together take `limits.buffered_bodies`; the slowest to come in give way first |
 //! | `queue_full`, `evicted` | 429 | more would wait than may (`queue.max_requests`); evicted: others came first |
 //! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room`, `contended` | 429 | nobody had room in time (`queue.max_wait`) |
 //! | `upstreams_busy` | 429 | each upstream asks to be left alone for now |
@@ -116,6 +116,7 @@ mod local;
 mod metered;
 mod no_place;
 mod options;
+mod pace;
 mod peer;
 mod permit;
 #[cfg(feature = "http2")]

@@ -14,8 +14,9 @@ pub struct Limits {
     /// The longest body, in bytes, 1 KiB to 1 TiB. Default 64 MiB: a chat with several pictures.
     pub body: u64,
     /// All bodies that are held at once, in bytes, at least `body`, up to 1 TiB. Default 1 GiB: sixteen of the longest.
-    /// A body that comes while more than three quarters of this are held is let go as it is sent, so its request is never
-    /// sent again (`body_not_kept`).
+    /// When they are, those that come in at less than 64 KiB a second, beyond `body_idle`, give way to others, the slowest
+    /// first (`buffers_full`): else a few clients could hold it all for hours. A body that comes while more than three
+    /// quarters of this are held is let go as it is sent, so its request is never sent again (`body_not_kept`).
     pub buffered_bodies: u64,
     /// The longest head of a request, in bytes, 8 KiB to 16 MiB. Default 64 KiB: what most proxies in front let through.
     pub headers: u64,
