@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
@@ -71,6 +71,8 @@ struct Inner {
     clock: Clock,
     /// Loaded once by each request, which goes on with what it has found.
     options: ArcSwap<RouterOptions>,
+    /// Whoever changes them holds this, so that all of one change is in force and not parts of two.
+    changing: Mutex<()>,
     places: Arc<Places>,
     budget: Arc<Budget>,
     retries: RetryBudget,
@@ -107,6 +109,7 @@ impl Router {
             published,
             clock,
             options: ArcSwap::from_pointee(options),
+            changing: Mutex::default(),
             places,
             budget: Arc::default(),
             retries: RetryBudget::default(),
@@ -141,6 +144,7 @@ impl Router {
     /// # Ok(()) }
     /// ```
     pub fn reconfigure(&self, mut options: RouterOptions) {
+        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.0.options.load();
         options.seed = before.seed;
         drop(before);
@@ -294,5 +298,30 @@ impl fmt::Debug for Router {
         f.debug_struct("Router")
             .field("published", &self.0.published)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::trees;
+    use crate::status::StatusBoard;
+
+    #[tokio::test]
+    async fn of_two_who_change_the_options_at_once_one_comes_first() {
+        let board = StatusBoard::new(trees::gateway());
+        let router = Router::new(board.published(), Clock::new(), RouterOptions::default());
+        let change = |many: usize| {
+            let mut options = router.options();
+            options.queue.max_requests = many;
+            router.reconfigure(options);
+        };
+        for round in 0..5_000 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| change(2 * round));
+                change(2 * round + 1);
+            });
+            assert_eq!(router.0.places.limits(), router.options().queue);
+        }
     }
 }

@@ -6,33 +6,33 @@
 //! handed to him meanwhile is handed on.
 
 mod finder;
+mod offering;
 mod owed;
 mod rounds;
+mod vain;
+mod wake;
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep_until;
-use tracing::{debug, trace};
+use tokio::sync::oneshot;
+use tracing::debug;
 
 use crate::Moment;
 use crate::clock::Clock;
-use crate::queue::{
-    Charge, ClassWaits, Offer, Priority, QueueFull, QueueLimits, Served, Ticket, Told, Tried, Used,
-    WaitQueue, Waiting,
-};
+use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket, Tried, Used, WaitQueue};
 use crate::request::RequestFacts;
 use crate::schedule::{Class, Ending, NodeId, Reason};
 use crate::status::Published;
 pub(super) use finder::Place;
 use finder::{Finder, Found, News};
+use offering::{Answer, Answers, deliver};
 pub(super) use owed::Owed;
 use owed::Settlements;
 use rounds::Rounds;
+use wake::Wake;
 
 /// Why there is no place.
 #[derive(Debug, Clone)]
@@ -60,36 +60,6 @@ struct Waiter {
     last: RefCell<Ending>,
 }
 
-type Answer = Result<Found, NoPlace>;
-
-/// What is to be told to those who have left the queue, once its lock is free.
-type Answers = Vec<(oneshot::Sender<Answer>, Answer)>;
-
-/// Wakes the one who hands out.
-///
-/// Who is about to wait says so, and then looks for a place; who gives one back does so, and then looks whether anybody
-/// waits. The fences between see to it that at least one of the two sees the other.
-#[derive(Debug, Default)]
-struct Wake {
-    /// Who waits, and who is about to.
-    standing: AtomicUsize,
-    notify: Notify,
-}
-
-impl Wake {
-    fn stand(&self, many: usize) {
-        self.standing.store(many, Relaxed);
-        fence(SeqCst);
-    }
-
-    fn freed(&self) {
-        fence(SeqCst);
-        if self.standing.load(Relaxed) > 0 {
-            self.notify.notify_one();
-        }
-    }
-}
-
 /// Hands out places.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -101,8 +71,6 @@ pub(super) struct Places {
     wake: Arc<Wake>,
 }
 
-/// How long after a panic places are handed out again: soon, and without filling the log.
-const AFTER_PANIC: Duration = Duration::from_millis(250);
 
 impl Places {
     pub(super) fn new(published: Published, clock: Clock, limits: QueueLimits, seed: u64) -> Self {
@@ -131,6 +99,11 @@ impl Places {
     /// Changes how much may wait, and how long, from now on.
     pub(super) fn set_queue(&self, limits: QueueLimits) {
         self.queue().set_limits(limits);
+    }
+
+    #[cfg(test)]
+    pub(super) fn limits(&self) -> QueueLimits {
+        self.queue().limits().clone()
     }
 
     /// How many upstreams are told besides the one who is picked, from now on.
@@ -250,16 +223,8 @@ impl Places {
         ending: Ending,
         answers: &mut Answers,
     ) -> Result<Stood, NoPlace> {
-        // Who is left out, or has asked to be left alone, stays so for longer than this request may wait.
-        let longest = now.saturating_add(queue.limits().max_wait);
-        let too_late = |end: Moment| end > longest || facts.deadline.is_some_and(|deadline| deadline < end);
-        let nowhere_else = tried.left_out(now).len() >= self.finder.published.load().len();
-        let excluded =
-            (ending.reason == Reason::Excluded || nowhere_else) && tried.next_end(now).is_some_and(too_late);
-        let snapshot = self.finder.published.load();
-        let paused = snapshot.all_paused_until(facts.model.as_deref(), now);
-        let in_vain = excluded || paused.is_some_and(too_late);
-        if ending.class != Class::Later || in_vain {
+        let max_wait = queue.limits().max_wait;
+        if ending.class != Class::Later || self.is_in_vain((facts, tried), &ending, max_wait, now) {
             return Err(NoPlace::Ending {
                 ending,
                 waited: false,
@@ -281,18 +246,6 @@ impl Places {
         Ok(Stood::Waits(pushed.ticket))
     }
 
-    /// What a request hears from an ending that lets it wait.
-    fn told(&self, ending: &Ending, tried: &Tried, now: Moment) -> Told {
-        let nobody_able = match ending.reason {
-            Reason::NoUpstream | Reason::Unhealthy | Reason::NeverHeard | Reason::Excluded => true,
-            // Some have told what they have and may never tell more: a name that nobody knows is most likely wrong.
-            Reason::ModelsUnknown => !self.finder.published.load().anyone_able(),
-            _ => false,
-        };
-        let again = [ending.until, tried.next_end(now)].into_iter().flatten().min();
-        Told { nobody_able, again }
-    }
-
     async fn wait(&self, ticket: Ticket, told: oneshot::Receiver<Answer>) -> Answer {
         let _standing = Standing { places: self, ticket };
         // Nobody drops the other end without an answer but a queue that is dropped as a whole.
@@ -310,93 +263,6 @@ impl Places {
             .flatten()
             .min()
             .unwrap_or(never)
-    }
-
-    /// Sends away those whose time is over, and offers what is free to the others, in order. Says when to come again though
-    /// nothing has changed.
-    fn offer(&self, queue: &mut WaitQueue<Waiter>, now: Moment, answers: &mut Answers) -> Moment {
-        for waiting in queue.expire(now) {
-            let Waiter { tell, last } = waiting.handle;
-            let ending = last.into_inner();
-            debug!(reason = %ending.reason, "waited for as long as it may");
-            answers.push((tell, Err(NoPlace::Ending { ending, waited: true })));
-        }
-        let generation = self.finder.published.load().generation();
-        let asks = self.rounds.begin(generation, queue.len(), now);
-        let served = queue.hand_out(now, asks.others, |waiting| {
-            let Waiting {
-                facts, tried, handle, ..
-            } = waiting;
-            match self.finder.place(facts, tried, now, News::No) {
-                Ok(found) => Offer::Place(Ok(found)),
-                Err(ending) if ending.class == Class::Later => {
-                    let told = self.told(&ending, tried, now);
-                    handle.last.replace(ending);
-                    // Once nothing is free, the walk can give nobody a place, so the rest are not asked.
-                    if !asks.each_kind && !self.finder.published.load().has_room() {
-                        Offer::Full(told)
-                    } else {
-                        Offer::Wait(told)
-                    }
-                }
-                // It has become known that waiting will not help.
-                Err(ending) => Offer::Leave(Err(NoPlace::Ending { ending, waited: true })),
-            }
-        });
-        answers.extend(served.into_iter().map(|served| self.answer(served)));
-        if queue.is_empty() {
-            Moment::from_nanos(u64::MAX)
-        } else {
-            asks.next.min(self.next_look(queue))
-        }
-    }
-
-    /// What somebody who leaves the queue is told.
-    fn answer(&self, served: Served<Waiter, Answer>) -> (oneshot::Sender<Answer>, Answer) {
-        let answer = served.place.map(|mut found| {
-            let owed = |charge| Owed::new(charge, self.settlements.clone());
-            found.place.owed = served.charge.map(owed);
-            found
-        });
-        (served.waiting.handle.tell, answer)
-    }
-
-    /// Returns when to come again though nothing has changed.
-    fn hand_out(&self) -> Moment {
-        let mut answers = Answers::new();
-        let until = {
-            let mut queue = self.queue();
-            let until = self.offer(&mut queue, self.clock.now(), &mut answers);
-            self.wake.stand(queue.len());
-            until
-        };
-        deliver(answers);
-        until
-    }
-
-    /// Hands out whenever something becomes free, for ever.
-    pub(super) async fn keep_handing_out(self: Arc<Self>) {
-        loop {
-            // It is the only one: whatever goes wrong, he comes again.
-            let until = catch_unwind(AssertUnwindSafe(|| self.hand_out())).unwrap_or_else(|_| {
-                tracing::error!("handing out places panicked; it goes on");
-                self.clock.now().saturating_add(AFTER_PANIC)
-            });
-            tokio::select! {
-                () = self.wake.notify.notified() => {}
-                () = sleep_until(self.clock.instant(until)) => {}
-            }
-        }
-    }
-}
-
-/// Tells those who are served. It is done without the lock, since it runs what others have put there.
-fn deliver(answers: Answers) {
-    for (tell, answer) in answers {
-        // Who has left meanwhile lets the lease drop, which wakes the next one.
-        if tell.send(answer).is_err() {
-            trace!("a place came too late");
-        }
     }
 }
 

@@ -70,6 +70,12 @@ impl Tried {
             .collect()
     }
 
+    /// Until when this one is left out, if it is so now.
+    pub fn until(&self, upstream: &UpstreamId, now: Moment) -> Option<Moment> {
+        let mut known = self.0.iter().filter(|one| one.upstream == *upstream);
+        known.find_map(|one| Some(one.until).filter(|until| now < *until))
+    }
+
     /// When the first of them may be asked again.
     pub fn next_end(&self, now: Moment) -> Option<Moment> {
         self.0
@@ -99,6 +105,12 @@ mod tests {
         tried.add(id("b"), now, Some(Duration::from_secs(7)));
         tried.add(id("c"), now, Some(Duration::ZERO));
         assert_eq!(tried.left_out(now), [id("b"), id("c")]);
+        assert_eq!(
+            tried.until(&id("b"), now),
+            Some(now.saturating_add(Duration::from_secs(7)))
+        );
+        assert_eq!(tried.until(&id("a"), now), None, "it may go there again");
+        assert_eq!(tried.until(&id("z"), now), None, "it was never there");
         assert_eq!(
             tried.left_out(now.saturating_add(Duration::from_secs(6))),
             [id("b")]

@@ -6,6 +6,8 @@
 
 mod board;
 mod columns;
+#[cfg(feature = "proxy")]
+mod could;
 mod event;
 mod names;
 #[cfg(feature = "proxy")]

@@ -2,7 +2,7 @@
 //!
 //! One walk through the published tree, and what it picks is reserved. When the log wants to know why, the same walk says so.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,7 +14,8 @@ use crate::Moment;
 use crate::queue::Tried;
 use crate::request::RequestFacts;
 use crate::schedule::{
-    Ask, Class, Ending, Explanation, NodeId, Observer, Outcome, Reason, Scratch, next_seed,
+    Ask, CandidateSet, Class, Ending, Explanation, NodeId, Observer, Outcome, PickCx, Reason, Scratch,
+    next_seed,
 };
 use crate::status::{Published, Snapshot};
 use crate::upstream::{Lease, Transport, Upstream, UpstreamId, UpstreamTimeouts};
@@ -47,6 +48,28 @@ pub(super) struct Found {
 pub(super) enum News {
     Yes,
     No,
+}
+
+/// Keeps in mind which node is walked.
+struct At<'a>(&'a Cell<NodeId>);
+
+impl Observer for At<'_> {
+    fn entered(&mut self, _cx: &PickCx<'_>, node: NodeId, _set: &CandidateSet<'_>) {
+        self.0.set(node);
+    }
+}
+
+/// A host's filter or cost may have a bug: it ends this request, and neither its connection nor the handing out.
+///
+/// # Errors
+/// The node that panicked.
+fn guarded<T>(facts: &RequestFacts, walk: impl FnOnce(&mut At<'_>) -> T) -> Result<T, NodeId> {
+    let node = Cell::new(NodeId::default());
+    catch_unwind(AssertUnwindSafe(|| walk(&mut At(&node)))).map_err(|_| {
+        let (model, node) = (facts.model.as_deref().unwrap_or_default(), node.get());
+        tracing::error!(model, node = node.get(), "a part of the tree panicked");
+        node
+    })
 }
 
 /// Finds places.
@@ -84,24 +107,26 @@ impl Finder {
         now: Moment,
         news: News,
     ) -> Result<Found, Ending> {
-        // A host's filter or cost may have a bug: it ends this request, and neither its connection nor the handing out.
-        catch_unwind(AssertUnwindSafe(|| self.find(facts, tried, now, news))).unwrap_or_else(|_| {
-            tracing::error!(
-                model = facts.model.as_deref().unwrap_or_default(),
-                "a part of the tree panicked"
-            );
-            Err(Ending::new(Class::Never, Reason::FilterFailed, NodeId::default()))
-        })
+        guarded(facts, |at| self.find(facts, tried, now, (news, at)))
+            .unwrap_or_else(|node| Err(Ending::new(Class::Never, Reason::FilterFailed, node)))
     }
 
-    fn find(&self, facts: &RequestFacts, tried: &Tried, now: Moment, news: News) -> Result<Found, Ending> {
+    fn find(
+        &self,
+        facts: &RequestFacts,
+        tried: &Tried,
+        now: Moment,
+        (news, at): (News, &mut At<'_>),
+    ) -> Result<Found, Ending> {
         let snapshot = self.published.load();
         if !enabled!(Level::DEBUG) {
-            let place = self.walk(&snapshot, facts, tried, now, &mut ())?;
+            let place = self.walk(&snapshot, facts, tried, now, at)?;
             return Ok(Found { place, why: None });
         }
-        let mut why = Explanation::default();
-        let found = self.walk(&snapshot, facts, tried, now, &mut why);
+        let why = Explanation::default();
+        let mut looks_on = (At(at.0), why);
+        let found = self.walk(&snapshot, facts, tried, now, &mut looks_on);
+        let (_, why) = looks_on;
         let (model, why) = (
             facts.model.as_deref().unwrap_or_default(),
             why.summary(snapshot.tree()),
@@ -132,10 +157,13 @@ impl Finder {
             only: facts.only.as_deref(),
             ..Ask::new(&view, now, seed).except(&except)
         };
-        match SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, &mut ())) {
-            Outcome::Picked(_) => true,
-            Outcome::Wait(ending) => ending.reason.is_contention(),
-            Outcome::Refuse(_) => false,
+        let outcome = guarded(facts, |at| {
+            SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, at))
+        });
+        match outcome {
+            Ok(Outcome::Picked(_)) => true,
+            Ok(Outcome::Wait(ending)) => ending.reason.is_contention(),
+            Ok(Outcome::Refuse(_)) | Err(_) => false,
         }
     }
 

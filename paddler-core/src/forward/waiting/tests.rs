@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::Poll;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Wake as WakeUp};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +14,9 @@ use crate::forward::{Body, BoxError};
 use crate::schedule::filters::slot;
 use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
 use crate::status::{StatusBoard, StatusEvent};
-use crate::upstream::{Transport, Upstream, UpstreamSpec};
+use crate::upstream::{ModelEntry, Models, Transport, Upstream, UpstreamId, UpstreamSpec};
+
+mod vain;
 
 #[derive(Debug)]
 struct Nobody;
@@ -25,14 +28,18 @@ impl Upstream for Nobody {
     }
 }
 
+/// An upstream with so many places, which does nothing.
+fn upstream(id: &str, places: u32) -> UpstreamSpec {
+    let spec = UpstreamSpec::new(id, "http://127.0.0.1:9").unwrap();
+    let mut spec = spec.max_in_flight(places);
+    spec.extensions.insert(Transport(Arc::new(Nobody)));
+    spec
+}
+
 /// One place at one upstream.
 fn one_place() -> (StatusBoard, Places) {
     let (clock, mut board) = (Clock::new(), StatusBoard::new(trees::balancer()));
-    let mut spec = UpstreamSpec::new("a", "http://127.0.0.1:9")
-        .unwrap()
-        .max_in_flight(1);
-    spec.extensions.insert(Transport(Arc::new(Nobody)));
-    board.apply(StatusEvent::Upsert(spec), clock.now());
+    board.apply(StatusEvent::Upsert(upstream("a", 1)), clock.now());
     board.publish(clock.now());
     let limits = QueueLimits::new(9, 1 << 20, Duration::from_secs(10));
     let places = Places::new(board.published(), clock, limits, 1);
@@ -204,4 +211,63 @@ async fn a_filter_that_panics_ends_the_request_that_it_was_asked_for_and_no_othe
     assert_eq!(no_place.ending().reason, Reason::FilterFailed);
     places.hand_out();
     assert!(matches!(poll_once(&mut second).await, Poll::Ready(Ok(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_told_with_the_node_that_it_came_from() {
+    let bug = filter_fn("bug", |_, _| panic!("a bug in a filter of the host"));
+    let tree = Node::list([Node::require(slot()), Node::require(bug), Node::random()]);
+    let (mut board, places) = one_place();
+    board.set_tree(Tree::new(Signals::Corrected, tree).unwrap());
+    board.publish(Moment::ZERO);
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let ending = places.place(&facts, &tried).await.unwrap_err().ending().clone();
+    assert_eq!((ending.reason, ending.node.get()), (Reason::FilterFailed, 2));
+    assert!(!places.others_could(&facts, &tried), "nor is it a way out");
+}
+
+/// A host's task that goes wrong when it is woken.
+struct Breaks;
+
+impl WakeUp for Breaks {
+    fn wake(self: Arc<Self>) {
+        panic!("a bug in what the host waits with");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handing_out_goes_on_after_a_panic() {
+    let (_board, places) = one_place();
+    let places = Arc::new(places);
+    let (facts, tried) = (RequestFacts::new(), Tried::default());
+    let held = places.place(&facts, &tried).await.unwrap();
+    let mut breaks = Box::pin(places.place(&facts, &tried));
+    let waker = Arc::new(Breaks).into();
+    assert!(
+        breaks
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    let handing_out = tokio::spawn(places.clone().keep_handing_out());
+    drop(held);
+    // What broke has it, and gives it back by leaving.
+    while waiting(&places) > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let next = tokio::spawn({
+        let places = places.clone();
+        async move {
+            places
+                .place(&RequestFacts::new(), &Tried::default())
+                .await
+                .is_ok()
+        }
+    });
+    while waiting(&places) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(breaks);
+    assert!(next.await.unwrap());
+    handing_out.abort();
 }

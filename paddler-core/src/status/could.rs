@@ -1,0 +1,42 @@
+//! Who could serve a model, were it not for what is the matter with it now, and from when on?
+
+use super::names::ModelRow;
+use super::snapshot::Snapshot;
+use crate::Moment;
+use crate::upstream::{LANES, UpstreamIndex, bit};
+
+impl Snapshot {
+    /// Who could serve the model by what is known, whatever is the matter with it now: who lists it, and who answers for any;
+    /// where nobody lists it, also who has not told. Everybody where no model is asked for, or all have others: a tree need
+    /// not ask for models.
+    pub(crate) fn could_serve(&self, model: Option<&str>) -> impl Iterator<Item = UpstreamIndex> {
+        let row = model.and_then(|name| self.model(name));
+        let columns = &self.columns;
+        let has_it = move |chunk: usize| {
+            let untold = if row.is_some_and(ModelRow::is_listed) {
+                0
+            } else {
+                !columns.told_models[chunk]
+            };
+            let lists = row.map_or(0, |row| row.serves.get(chunk).copied().unwrap_or(0));
+            columns.live[chunk] & (columns.any_model[chunk] | lists | untold)
+        };
+        let chunks = 0..columns.live.len();
+        let all = model.is_none() || chunks.clone().all(|chunk| has_it(chunk) == 0);
+        let could = chunks.map(move |chunk| if all { columns.live[chunk] } else { has_it(chunk) });
+        could.enumerate().flat_map(|(chunk, word)| {
+            let lanes = (0..LANES).filter(move |lane| bit(&[word], *lane));
+            lanes.filter_map(move |lane| Some(UpstreamIndex(u32::try_from(chunk * LANES + lane).ok()?)))
+        })
+    }
+
+    /// Until when this one has asked to be left alone, if it is so now.
+    pub(crate) fn paused_until(&self, upstream: UpstreamIndex, now: Moment) -> Option<Moment> {
+        let place = upstream.get();
+        // Who lets requests in is not paused, and costs no lock.
+        if self.ledger.shut(place / LANES) >> (place % LANES) & 1 == 0 {
+            return None;
+        }
+        self.health(upstream)?.paused_until.filter(|until| now < *until)
+    }
+}
