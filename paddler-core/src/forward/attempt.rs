@@ -23,15 +23,16 @@ use tokio::time::{Instant, timeout};
 use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
 use super::held::Held;
-use super::refusal::REASON;
+use super::refusal::{REASON, is_of_the_router};
 use super::timeouts::{Allowed, Stages, WHOLE};
 use super::upgrade;
 use super::waiting::Place;
-use crate::Moment;
 use crate::clock::Clock;
 use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::status::Published;
-use crate::upstream::{CallError, Carried, Dispatch, Lease, NewConnection, Sent, ServedBy, UpstreamId};
+use crate::upstream::{
+    CallError, Carried, Dispatch, Lease, NewConnection, Progress, Sent, ServedBy, UpstreamId,
+};
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -39,8 +40,8 @@ const MAX_REFUSAL: usize = 64 * 1024;
 /// The longest that it is read. It is a few hundred bytes that were ready with the head.
 const READ_REFUSAL: Duration = Duration::from_secs(2);
 
-/// The longest that an upstream gets nothing from anybody because it has answered 429 to one: it may mean that client
-/// alone, and does not say so. The request itself stays away for as long as it is told.
+/// The longest that an upstream gets nothing from anybody because of what it has told one: it may mean that request alone,
+/// and does not say so. The request itself stays away for as long as it is told.
 const PAUSED_FOR_ALL: Duration = Duration::from_secs(15);
 
 /// The request as each attempt sends it.
@@ -100,12 +101,11 @@ pub(super) enum Failed {
     NotSent { upstream: UpstreamId, error: String },
     /// It was lost in a connection that the upstream had closed, most likely.
     Lost { upstream: UpstreamId, error: String },
-    /// The upstream refused the work before it began. Its answer is kept, unless it could not be read; it may ask to be
-    /// left alone for some time.
+    /// The upstream refused the work before it began. Its answer is kept, unless it could not be read.
     Refused {
         upstream: UpstreamId,
         answer: Result<Response<Bytes>, String>,
-        wait: Option<Duration>,
+        says: Says,
     },
     /// It was sent, and no byte came back, or the 502 of one who had the same happen to him.
     Broken {
@@ -133,6 +133,15 @@ impl Failed {
     }
 }
 
+/// What the refusal of an upstream says to the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Says {
+    /// For how long it asks to be left alone.
+    pub(super) asked: Option<Duration>,
+    /// It limits what it is sent: 429.
+    pub(super) limits: bool,
+}
+
 /// How an attempt is to be made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How<'a> {
@@ -157,12 +166,19 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     } = place;
     let id = lease.upstream().clone();
     let fault = |lease: &mut Lease, fault| lease.report(Verdict::Fault(fault), how.clock.now());
-    lease.sent();
     let sent = Instant::now();
     let stages = outgoing.allowed.at(&timeouts);
     let (after, word) = stages.head(sent);
+    let (request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
+    let result = {
+        let _sending = Sending {
+            lease: &mut lease,
+            progress: &progress,
+        };
+        timeout(after, upstream.call_and_say(request, &progress)).await
+    };
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
-    let Ok(result) = timeout(after, upstream.call(outgoing.request(how.replay, alternatives))).await else {
+    let Ok(result) = result else {
         if word != WHOLE && !outgoing.allowed.is_hurried() {
             fault(&mut lease, Fault::Late);
         }
@@ -172,6 +188,7 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
             word,
         });
     };
+    lease.sent();
     let mut response = match result {
         Ok(response) => response,
         Err(error) => return Err(failed(id, lease, &error, how.clock)),
@@ -201,6 +218,20 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
         })
 }
 
+/// A call that may be given up at any time: the lease is told then whether any of the request was sent.
+struct Sending<'a> {
+    lease: &'a mut Lease,
+    progress: &'a Progress,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if self.progress.is_sending() {
+            self.lease.sent();
+        }
+    }
+}
+
 /// The request counts where it was answered. Of one who has left meanwhile nothing is counted.
 fn move_to(lease: &mut Lease, by: &UpstreamId, published: &Published) {
     let snapshot = published.load();
@@ -226,34 +257,60 @@ async fn judge(
     how: How<'_>,
 ) -> Result<(Response<Body>, Lease), Failed> {
     let is_head = outgoing.method == Method::HEAD;
-    let now = how.clock.now();
-    let verdict = match response.status() {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS if how.once => {
-            refusal_says(response.status(), response.headers()).0
-        }
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-            return Err(refused(upstream, response, is_head, lease, now).await);
+    let (now, status) = (how.clock.now(), response.status());
+    let verdict = verdict(status, response.headers(), outgoing);
+    let receipt = lease.report(verdict, now);
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS if !how.once => {
+            let says = Says {
+                asked: retry_after(response.headers()),
+                limits: status == StatusCode::TOO_MANY_REQUESTS,
+            };
+            let answer = read_refusal(response, is_head).await;
+            // Whatever became of its words, it does no work for this request.
+            lease.complete();
+            Err(Failed::Refused {
+                upstream,
+                answer,
+                says,
+            })
         }
         StatusCode::BAD_GATEWAY if how.replayable => {
-            let receipt = lease.report(Verdict::Fault(Fault::Unavailable), now);
             let read = read_refusal(response, is_head).await;
             lease.complete();
             let error = read.as_ref().err().cloned();
-            return Err(Failed::Broken {
+            Err(Failed::Broken {
                 error: error.unwrap_or_else(|| "it answered 502".to_owned()),
                 upstream,
                 receipt,
                 answer: read.ok(),
-            });
+            })
         }
+        _ => Ok((response, lease)),
+    }
+}
+
+/// What an answer says of its upstream.
+fn verdict(status: StatusCode, headers: &HeaderMap, outgoing: &Outgoing) -> Verdict {
+    // A router that says why it refuses a request is well, unless it says that of itself.
+    if headers
+        .get(REASON)
+        .is_some_and(|reason| !is_of_the_router(reason))
+    {
+        return Verdict::Answered;
+    }
+    let asked = || retry_after(headers).map(|asked| asked.min(PAUSED_FOR_ALL));
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Verdict::Busy(asked()),
+        StatusCode::SERVICE_UNAVAILABLE => asked().map_or(Verdict::Fault(Fault::Unavailable), |asked| {
+            Verdict::FaultUntil(Fault::Unavailable, asked)
+        }),
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Verdict::Fault(Fault::Unavailable),
         StatusCode::INTERNAL_SERVER_ERROR => Verdict::Fault(Fault::Failed {
             request: outgoing.held.fingerprint(),
         }),
         _ => Verdict::Answered,
-    };
-    lease.report(verdict, now);
-    Ok((response, lease))
+    }
 }
 
 fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock) -> Failed {
@@ -281,44 +338,6 @@ fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock
             error,
             answer: None,
         },
-    }
-}
-
-/// What a 503 or 429 says of its upstream, and how long the request stays away from it.
-fn refusal_says(status: StatusCode, headers: &HeaderMap) -> (Verdict, Option<Duration>) {
-    let asked = retry_after(headers);
-    // An engine that loads says when it is done by taking requests; one that limits who asks it is not asked again
-    // before its time.
-    let limits = status == StatusCode::TOO_MANY_REQUESTS;
-    let wait = asked.or(limits.then_some(Duration::MAX));
-    // The words of a router that limits one client by his key.
-    let reason = headers.get(REASON);
-    let of_a_key = reason.is_some_and(|reason| matches!(reason.as_bytes(), [b'k', b'e', b'y', b'_', ..]));
-    let verdict = match asked {
-        _ if limits && of_a_key => Verdict::Answered,
-        _ if limits => Verdict::Busy(asked.map(|asked| asked.min(PAUSED_FOR_ALL))),
-        Some(asked) => Verdict::FaultUntil(Fault::Unavailable, asked),
-        None => Verdict::Fault(Fault::Unavailable),
-    };
-    (verdict, wait)
-}
-
-async fn refused(
-    upstream: UpstreamId,
-    response: Response<Body>,
-    is_head: bool,
-    mut lease: Lease,
-    now: Moment,
-) -> Failed {
-    let (verdict, wait) = refusal_says(response.status(), response.headers());
-    lease.report(verdict, now);
-    let answer = read_refusal(response, is_head).await;
-    // Whatever became of its words, it does no work for this request.
-    lease.complete();
-    Failed::Refused {
-        upstream,
-        answer,
-        wait,
     }
 }
 

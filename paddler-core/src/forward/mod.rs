@@ -40,7 +40,7 @@
 //! | `buffers_full` | 429 | all bodies together take `limits.buffered_bodies`; the slowest to come in give way first |
 //! | `queue_full`, `evicted` | 429 | more would wait than may (`queue.max_requests`); evicted: others came first |
 //! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room`, `contended` | 429 | nobody had room in time (`queue.max_wait`) |
-//! | `upstreams_busy` | 429 | each upstream asks to be left alone for now |
+//! | `upstreams_busy` | 429 | each upstream that could serve it asks to be left alone for now |
 //! | `filtered`, `rejected` | 429 | a filter of the host's, or a `reject` in the tree, whose own words stand here if they can |
 //! | `filter_failed` | 500 | a filter of the host's went wrong |
 //! | `no_upgrade` | 501 | the host's server lets no WebSocket through |
@@ -58,6 +58,10 @@
 //! | `first_byte_timeout`, `whole_timeout` | 504 | no answer in time (`timeouts`) |
 //! | `loop` | 508 | an upstream leads back to this router |
 //! | `upstream_broke_off`, `upstream_idle` | in a stream | its last event: the answer broke off or went silent; so with both times out above |
+//!
+//! Where routers stand behind routers, `buffers_full`, `no_upstream` and `stopping` are about the router as a whole: they
+//! count as a 429 or 503 of any upstream. With every other word it has answered, and is neither paused nor ejected: the next
+//! request may have another model. Whether it can serve any is what its `/health` says.
 //!
 //! ## Headers of requests
 //!

@@ -22,6 +22,15 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 pub(super) const REASON: HeaderName = HeaderName::from_static("x-paddler-reason");
 
+/// The reasons that a router has for any request: whoever hears one of these does well to send it nothing for a while. All
+/// others are about the request, its model or its key, and the next may be served. The [module](super) has all of them.
+pub(super) const OF_THE_ROUTER: [&str; 3] = ["buffers_full", "no_upstream", "stopping"];
+
+/// Whether an answer that came with this reason says how the router is that gave it.
+pub(super) fn is_of_the_router(reason: &HeaderValue) -> bool {
+    OF_THE_ROUTER.iter().any(|word| reason == word)
+}
+
 /// A request that is answered here with an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 
-use super::attempt::{Answered, Failed, How, Outgoing, attempt};
+use super::attempt::{Answered, Failed, How, Outgoing, Says, attempt};
 use super::body::Body;
 use super::no_place::Known;
 use super::options::RouterOptions;
@@ -25,9 +25,10 @@ use crate::upstream::UpstreamId;
 /// Why a body cannot be sent again.
 const NOT_KEPT: &str = "body_not_kept";
 
-/// How long a request that was lost waits for room elsewhere before it may go back: by then it is known whether the upstream
-/// loses others, too, and is left out for all.
-const LOST_PAUSE: Duration = Duration::from_secs(2);
+/// How long a request stays away from an upstream that has lost it or had too much to do, and did not say until when: by
+/// then it is known whether others fare no better there, and it is left out for all, and what it was busy with is over, or
+/// was not only for a moment.
+const AWAY: Duration = Duration::from_secs(2);
 
 /// What all sendings of one router share.
 #[derive(Clone, Copy)]
@@ -182,8 +183,8 @@ impl<'a> Sending<'a> {
             Failed::Refused {
                 upstream,
                 answer,
-                wait,
-            } => self.refused(upstream, answer, wait),
+                says,
+            } => self.refused(upstream, answer, says),
             Failed::Broken {
                 upstream,
                 error,
@@ -230,10 +231,14 @@ impl<'a> Sending<'a> {
         self.replayed = true;
         // It is sent no third time, so this time to one that did not just close, though it must wait for that one's room.
         let now = self.means.clock.now();
-        self.tried.add(upstream.clone(), now, None);
-        if self.means.places.others_could(self.facts, &self.tried) {
-            self.tried.add(upstream.clone(), now, Some(LOST_PAUSE));
+        let mut elsewhere = self.tried.clone();
+        elsewhere.add(upstream.clone(), now, Some(AWAY));
+        if self.means.places.others_could(self.facts, &elsewhere) {
+            self.tried = elsewhere;
+        } else if self.facts.weight > 0 {
+            self.tried.add(upstream.clone(), now, None);
         }
+        // Who takes no room never waits, so it goes back there at once, in a new connection.
         ControlFlow::Continue(())
     }
 
@@ -241,7 +246,7 @@ impl<'a> Sending<'a> {
         &mut self,
         upstream: UpstreamId,
         answer: Result<Response<Bytes>, String>,
-        wait: Option<Duration>,
+        says: Says,
     ) -> Judgement {
         let unread = |error| self.unavailable("upstream_refused", format!("{upstream}: {error}"));
         let answer = answer.map(|answer| answer.map(Body::full)).map_err(unread);
@@ -255,12 +260,14 @@ impl<'a> Sending<'a> {
         tracing::debug!(%upstream, "refused the work; trying elsewhere");
         self.means.metrics.retried("refused");
         // Of several who ask for patience, the client hears the one who asks for the least.
-        let again = wait.unwrap_or(Duration::MAX);
+        let again = says.asked.unwrap_or(Duration::MAX);
         if self.soonest.is_none_or(|soonest| again <= soonest) {
             self.last = Some(answer);
             self.soonest = Some(again);
         }
-        self.tried.add(upstream, self.means.clock.now(), wait);
+        // An engine that loads says when it is done by taking requests, so it is asked again soon.
+        let away = says.asked.or(says.limits.then_some(AWAY));
+        self.tried.add(upstream, self.means.clock.now(), away);
         ControlFlow::Continue(())
     }
 

@@ -71,7 +71,6 @@ pub(super) struct Places {
     wake: Arc<Wake>,
 }
 
-
 impl Places {
     pub(super) fn new(published: Published, clock: Clock, limits: QueueLimits, seed: u64) -> Self {
         let wake = Arc::new(Wake::default());

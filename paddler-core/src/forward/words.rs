@@ -85,6 +85,17 @@ fn every_reason_of_a_refusal_is_told() {
 }
 
 #[test]
+fn which_reasons_are_about_the_router_as_a_whole_is_told() {
+    let docs = include_str!("mod.rs");
+    let (_, told) = docs.split_once("Where routers stand behind routers, ").unwrap();
+    let (told, _) = told.split_once(" are about the router as a whole").unwrap();
+    let told: Vec<_> = told.split('`').skip(1).step_by(2).collect();
+    assert_eq!(told, super::refusal::OF_THE_ROUTER);
+    let all = self::told("Why a request was refused");
+    assert!(told.iter().all(|word| all.contains(*word)), "{told:?}");
+}
+
+#[test]
 fn every_header_of_our_own_is_told() {
     let code = forward();
     let ours: BTreeSet<_> = code

@@ -39,6 +39,7 @@ pub use spec::{
 
 #[cfg(feature = "proxy")]
 pub use transport::{
-    CallError, Carried, Connect, Dispatch, NewConnection, Only, Sent, ServedBy, Transport, Upgraded, Upstream,
+    CallError, Carried, Connect, Dispatch, NewConnection, Only, Progress, Sent, ServedBy, Transport,
+    Upgraded, Upstream,
 };
 pub(crate) use word::{LANES, bit, set};

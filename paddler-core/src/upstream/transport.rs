@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -27,6 +28,20 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Best a [`CallError`], which says how far the request had come; any other error counts as
     /// [`Sent::Yes`](Sent::Yes).
     async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError>;
+
+    /// As [`call`](Self::call), and says how far the request has come, so that one which is given up before it was sent
+    /// leaves its place free at once. Default: it is on its way from the beginning.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    async fn call_and_say(
+        &self,
+        request: Request<Body>,
+        progress: &Progress,
+    ) -> Result<Response<Body>, BoxError> {
+        progress.set_sending(true);
+        self.call(request).await
+    }
 
     /// Whether what a call has sent can be sent nowhere else, whatever becomes of it: where whoever asks is told by the call
     /// itself where to go, and goes. Then the answer is passed on also where it is a refusal that somebody else could make
@@ -72,6 +87,33 @@ impl Upgraded {
 impl fmt::Debug for Upgraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Upgraded(..)")
+    }
+}
+
+/// How far the request of an [`Upstream::call_and_say`] has come.
+///
+/// ```
+/// use paddler_core::upstream::Progress;
+///
+/// let progress = Progress::default();
+/// assert!(!progress.is_sending(), "there may be no connection yet");
+/// progress.set_sending(true);
+/// assert!(progress.is_sending());
+/// ```
+#[derive(Debug, Default)]
+pub struct Progress {
+    sending: AtomicBool,
+}
+
+impl Progress {
+    /// From now on the upstream may see it; or not after all, since the connection was closed and another one is made.
+    pub fn set_sending(&self, sending: bool) {
+        self.sending.store(sending, Relaxed);
+    }
+
+    /// Whether the upstream may have seen any of it.
+    pub fn is_sending(&self) -> bool {
+        self.sending.load(Relaxed)
     }
 }
 

@@ -247,14 +247,17 @@ async fn loading_is_waited_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_that_was_asked_for_is_left_to_the_client_if_it_is_too_long() {
-    for (code, retry_after) in [(503, Some(3_600)), (429, Some(3_600)), (429, None)] {
+    for code in [503, 429] {
         let (engine, world) = alone(Setup::new().queue(9, HANG), quick()).await;
         engine
-            .set_fault(Some(Fault::Status { code, retry_after }))
+            .set_fault(Some(Fault::Status {
+                code,
+                retry_after: Some(3_600),
+            }))
             .unwrap();
         let answer = post(world.addr, CHAT, &chat(1)).await;
         assert_eq!((answer.status, engine.stats().requests), (code, 1));
-        assert_eq!(answer.header("retry-after"), retry_after.map(|_| "3600"));
+        assert_eq!(answer.header("retry-after"), Some("3600"));
         world.quiet().await;
     }
 }

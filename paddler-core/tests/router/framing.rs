@@ -82,7 +82,7 @@ async fn an_answer_in_chunks_has_no_other_length() {
         world.quiet().await;
     }
     // One that is kept, and passed on when nobody else takes the request: the next answer stands by itself.
-    let stub = Stub::start([both("429 Too Many Requests", 20)]).await;
+    let stub = Stub::start([both("429 Too Many Requests\r\nretry-after: 300", 20)]).await;
     let world = Setup::new().start([spec("a", &stub.url)]).await;
     let mut client = Client::connect(world.addr).await;
     client.post(CHAT, &chat(1)).await;

@@ -1,8 +1,18 @@
 //! Does a client that leaves take its request with it, at every stage?
 
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use http::Request;
+use paddler_core::Clock;
+use paddler_core::forward::{Body, Router, RouterOptions};
+use paddler_core::schedule::trees;
+use paddler_core::status::{FixedList, StatusBoard, StatusLoop};
 use paddler_core::upstream::UpstreamSpec;
+use paddler_core::upstream::http::{Dial, HttpConnect, Io};
 use paddler_engine::{EngineConfig, Fault};
 
 use super::client::{CHAT, Client, HANG, chat, eventually, get, post, stream};
@@ -35,6 +45,43 @@ async fn while_it_sends_the_body() {
     drop(client);
     world.quiet().await;
     assert_eq!(engine.stats().requests, 0);
+}
+
+/// A network that swallows whoever wants a connection.
+#[derive(Debug)]
+struct Swallows;
+
+#[async_trait]
+impl Dial for Swallows {
+    async fn dial(&self, _: SocketAddr) -> io::Result<Box<dyn Io>> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_connection_is_made() {
+    let clock = Clock::new();
+    let statuses = StatusLoop::start(
+        StatusBoard::new(trees::gateway()),
+        vec![Box::new(FixedList::new([spec("a", "http://127.0.0.1:9")]))],
+        Arc::new(HttpConnect::default().dial(Arc::new(Swallows))),
+        None,
+        clock,
+    );
+    let published = statuses.published();
+    eventually("it has joined", || published.load().len() == 1).await;
+    let router = Router::new(published.clone(), clock, RouterOptions::default());
+    let request = Request::post(CHAT).body(Body::full(chat(1).to_string())).unwrap();
+    let mut asks = Box::pin(router.handle(request));
+    let holds = |weight: u32| {
+        let line = format!("paddler_upstream_open_weight{{upstream=\"a\"}} {weight}\n");
+        router.metrics_page().contains(&line)
+    };
+    let hangs = tokio::time::timeout(Duration::from_millis(100), &mut asks).await;
+    assert!(hangs.is_err() && holds(1));
+    drop(asks);
+    assert!(holds(0), "no engine has seen it");
+    assert_eq!(published.load().ledger().settling_weight(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

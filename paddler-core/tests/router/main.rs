@@ -9,6 +9,7 @@
 mod accepting;
 mod acquiring;
 mod answers;
+mod at_once;
 mod by_model;
 #[cfg(feature = "decompress")]
 mod compressed;
@@ -19,6 +20,7 @@ mod framing;
 mod hosting;
 mod keys;
 mod leaving;
+mod nested;
 mod overload;
 mod passing;
 mod patience;

@@ -25,7 +25,7 @@ use super::pool::{Pool, Pooled};
 use super::{HttpOptions, UpstreamKey};
 use crate::forward::{Body, BoxError};
 use crate::upstream::address::{self, Address};
-use crate::upstream::transport::{CallError, NewConnection, Sent, Upstream};
+use crate::upstream::transport::{CallError, NewConnection, Progress, Sent, Upstream};
 use crate::upstream::{Extensions, HostHeader, InvalidUrl, UpstreamSpec};
 
 /// Where Anthropic's clients put their key, and some engines look for one.
@@ -140,12 +140,17 @@ impl HttpUpstream {
     }
 
     /// Sends over a connection that is kept, while there is one, or else over a new one.
-    async fn dispatch(&self, mut request: Request<Body>) -> Result<Response<Body>, CallError> {
+    async fn dispatch(
+        &self,
+        mut request: Request<Body>,
+        progress: &Progress,
+    ) -> Result<Response<Body>, CallError> {
         let new = request.extensions().get::<NewConnection>().is_some();
         let http1 = request.headers().contains_key(UPGRADE);
         if !new {
             // A kept connection may be found closed; then the request was not sent, and another one is tried.
             while let Some(way) = self.kept(http1) {
+                progress.set_sending(true);
                 match self.send(way, request).await {
                     Ok(response) => return Ok(response),
                     Err(Failed::NotSent(back, _)) => request = *back,
@@ -155,7 +160,9 @@ impl HttpUpstream {
         }
         let unreachable =
             |error| CallError::unreachable(format!("no connection to {}: {error}", self.address));
+        progress.set_sending(false);
         let way = self.fresh(http1, new).await.map_err(unreachable)?;
+        progress.set_sending(true);
         match self.send(way, request).await {
             Ok(response) => Ok(response),
             Err(Failed::NotSent(_, error)) => Err(CallError::new(Sent::No, error)),
@@ -331,10 +338,18 @@ impl HttpUpstream {
 
 #[async_trait]
 impl Upstream for HttpUpstream {
-    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        self.call_and_say(request, &Progress::default()).await
+    }
+
+    async fn call_and_say(
+        &self,
+        mut request: Request<Body>,
+        progress: &Progress,
+    ) -> Result<Response<Body>, BoxError> {
         self.follow();
         self.prepare(&mut request);
-        Ok(self.dispatch(request).await?)
+        Ok(self.dispatch(request, progress).await?)
     }
 }
 
