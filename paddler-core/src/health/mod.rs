@@ -10,7 +10,7 @@
 //! | 500s | the same, but those of one request count once: it may be the request's own fault |
 //! | any other answer, 4xx among them | a row of faults ends |
 //! | 429 | busy: no new request for as long as it asks, 15 s at most, since it may mean one client alone |
-//! | 503 with `Retry-After` | a fault, and no new request for as long as it asks |
+//! | 503 with `Retry-After` | a fault, and no new request for as long as it asks, 15 s at most: else one answer would shut it for all |
 //! | fewer of its answers are good than of the others' | out, where the numbers carry it (see below) |
 //! | its time is over | one request at a time: answered, it is back, slowly; failed, out for twice as long |
 //! | that request lasts | after 10 s an answered poll lets the upstream back in, slowly: it lives, and works on it |
