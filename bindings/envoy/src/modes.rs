@@ -1,0 +1,107 @@
+//! Which bodies does Envoy show us, and how does it want them answered?
+//!
+//! It says so in its first message (`protocol_config`), if it is new enough to. What it does not say is what the endpoint
+//! picker protocol asks for: everything, both ways at once.
+
+use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
+use envoy_types::pb::envoy::service::ext_proc::v3::ProtocolConfiguration;
+
+/// What is shown of a request's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    /// `FULL_DUPLEX_STREAMED`: in pieces, which it gets back from us, or what else is to stand there.
+    Duplex,
+    /// `BUFFERED`: in one piece, after the headers have been answered, and before they are passed on.
+    Whole,
+    /// `STREAMED`: in pieces, once the headers have been passed on, which is too late to read it.
+    Late,
+    /// `NONE`.
+    Hidden,
+}
+
+impl RequestBody {
+    /// Whether it can be read before a place has to be named.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Self::Duplex | Self::Whole)
+    }
+}
+
+/// What is shown of a response's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseBody {
+    /// `FULL_DUPLEX_STREAMED`.
+    Duplex,
+    /// `STREAMED` or `BUFFERED`: each piece is passed on once it has been answered.
+    Answered,
+    /// `NONE`: when the answer has ended cannot be seen.
+    Hidden,
+}
+
+/// What is shown in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Modes {
+    pub(crate) request: RequestBody,
+    pub(crate) response: ResponseBody,
+}
+
+impl Modes {
+    /// What Envoy says, or the direction and the mode that is not served.
+    pub(crate) fn of(config: Option<&ProtocolConfiguration>) -> Result<Self, String> {
+        let Some(config) = config else {
+            return Ok(Self {
+                request: RequestBody::Duplex,
+                response: ResponseBody::Duplex,
+            });
+        };
+        let mode = |direction: &str, number: i32| {
+            let mode = BodySendMode::try_from(number)
+                .ok()
+                .filter(|mode| *mode != BodySendMode::Grpc);
+            mode.ok_or_else(|| {
+                format!("the {direction} body mode {number} is not served: use FULL_DUPLEX_STREAMED")
+            })
+        };
+        let request = match mode("request", config.request_body_mode)? {
+            BodySendMode::FullDuplexStreamed => RequestBody::Duplex,
+            BodySendMode::Buffered | BodySendMode::BufferedPartial => RequestBody::Whole,
+            BodySendMode::Streamed => RequestBody::Late,
+            BodySendMode::None | BodySendMode::Grpc => RequestBody::Hidden,
+        };
+        let response = match mode("response", config.response_body_mode)? {
+            BodySendMode::FullDuplexStreamed => ResponseBody::Duplex,
+            BodySendMode::Buffered | BodySendMode::BufferedPartial | BodySendMode::Streamed => {
+                ResponseBody::Answered
+            }
+            BodySendMode::None | BodySendMode::Grpc => ResponseBody::Hidden,
+        };
+        Ok(Self { request, response })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_as_envoy_says_and_else_as_the_protocol_asks() {
+        let of = |request, response| {
+            let config = ProtocolConfiguration {
+                request_body_mode: request,
+                response_body_mode: response,
+                ..ProtocolConfiguration::default()
+            };
+            Modes::of(Some(&config)).map(|modes| (modes.request, modes.response))
+        };
+        assert_eq!(of(0, 0), Ok((RequestBody::Hidden, ResponseBody::Hidden)));
+        assert_eq!(of(1, 1), Ok((RequestBody::Late, ResponseBody::Answered)));
+        assert_eq!(of(2, 2), Ok((RequestBody::Whole, ResponseBody::Answered)));
+        assert_eq!(of(3, 3), Ok((RequestBody::Whole, ResponseBody::Answered)));
+        assert_eq!(of(4, 4), Ok((RequestBody::Duplex, ResponseBody::Duplex)));
+        assert!(of(5, 4).is_err() && of(4, 5).is_err() && of(77, 4).is_err());
+        let unsaid = Modes::of(None).unwrap();
+        assert_eq!(
+            (unsaid.request, unsaid.response),
+            (RequestBody::Duplex, ResponseBody::Duplex)
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! What does Envoy say, and in which order may it?
+//!
+//! Headers of the request first, then its body and trailers, then the same of the response. A response may overtake the rest
+//! of a request. A second end of a body is nothing; anything else out of order ends the stream with an error.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Kind;
+use envoy_types::pb::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders, ProcessingRequest};
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Code, Status, Streaming};
+
+use crate::answers::{self, About};
+use crate::exchange::{Exchange, Gone, Piece, PieceBody, ResponseHead};
+use crate::gateway;
+use crate::heads::read_response;
+use crate::modes::{RequestBody, ResponseBody};
+
+/// Why no more is read.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Envoy has ended the stream, or takes nothing any more.
+    Closed,
+    /// Envoy has an answer already, though it was not told where to go: this is its head.
+    Overtaken(Box<HttpHeaders>),
+    /// A message was larger than may be.
+    TooLarge,
+    /// What Envoy said may not be said, or cannot be read.
+    Fault(Status),
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        Self::Closed
+    }
+}
+
+fn fault(what: impl Into<String>) -> End {
+    End::Fault(Status::invalid_argument(what))
+}
+
+/// Where what Envoy says is put.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    exchange: Arc<Exchange>,
+    /// `None`: the body has ended, or nobody takes it.
+    request_body: Option<mpsc::Sender<Piece>>,
+    response_head: Option<oneshot::Sender<ResponseHead>>,
+    response_body: Option<mpsc::Sender<Piece>>,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        exchange: Arc<Exchange>,
+        request_body: Option<mpsc::Sender<Piece>>,
+        response_head: oneshot::Sender<ResponseHead>,
+    ) -> Self {
+        Self {
+            exchange,
+            request_body,
+            response_head: Some(response_head),
+            response_body: None,
+        }
+    }
+
+    /// Reads to the end of the response.
+    pub(crate) async fn read(&mut self, inbound: &mut Streaming<ProcessingRequest>) -> Result<(), End> {
+        loop {
+            let message = match inbound.message().await {
+                Ok(Some(message)) => message,
+                Ok(None) => return Err(End::Closed),
+                Err(status) if status.code() == Code::OutOfRange => return Err(End::TooLarge),
+                Err(_) => return Err(End::Closed),
+            };
+            self.take(message).await?;
+            if self.exchange.response_ended.load(Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn take(&mut self, message: ProcessingRequest) -> Result<(), End> {
+        let ProcessingRequest {
+            request,
+            metadata_context,
+            attributes,
+            ..
+        } = message;
+        match request {
+            Some(Kind::RequestHeaders(_)) => Err(fault("the headers of a request came twice")),
+            Some(Kind::RequestBody(body)) => self.request_body(body).await,
+            Some(Kind::RequestTrailers(_)) => self.request_trailers().await,
+            Some(Kind::ResponseHeaders(head)) => {
+                let attributes = attributes.values().chain(head.attributes.values());
+                let served = gateway::served(metadata_context.as_ref(), attributes);
+                let served = match served {
+                    Some(address) => self.exchange.map.who(|at| at == address).await.into_iter().next(),
+                    None => None,
+                };
+                self.response_head(head, served)
+            }
+            Some(Kind::ResponseBody(body)) => self.response_body(body).await,
+            Some(Kind::ResponseTrailers(_)) => self.response_trailers().await,
+            // What a later Envoy may say.
+            None => Ok(()),
+        }
+    }
+
+    async fn request_body(&mut self, body: HttpBody) -> Result<(), End> {
+        let HttpBody {
+            body, end_of_stream, ..
+        } = body;
+        match self.exchange.modes.request {
+            RequestBody::Duplex => put(&mut self.request_body, body, end_of_stream).await,
+            RequestBody::Whole => put(&mut self.request_body, body, true).await,
+            RequestBody::Late => self.exchange.out.send(answers::pass_body(About::Request)).await?,
+            RequestBody::Hidden => return Err(fault("a body came, of which it was said that it would not")),
+        }
+        Ok(())
+    }
+
+    async fn request_trailers(&mut self) -> Result<(), End> {
+        let Exchange {
+            modes,
+            out,
+            request_trailers,
+            ..
+        } = &*self.exchange;
+        if modes.request == RequestBody::Duplex && self.request_body.is_some() {
+            request_trailers.store(true, Relaxed);
+            put(&mut self.request_body, Vec::new(), true).await;
+            return Ok(());
+        }
+        Ok(out.send(answers::pass_trailers(About::Request)).await?)
+    }
+
+    fn response_head(
+        &mut self,
+        head: HttpHeaders,
+        served: Option<paddler_core::upstream::UpstreamId>,
+    ) -> Result<(), End> {
+        let Some(put) = self.response_head.take() else {
+            return Err(fault("the headers of a response came twice"));
+        };
+        if !self.exchange.is_placed() {
+            return Err(End::Overtaken(Box::new(head)));
+        }
+        let (status, headers) = read_response(&head.headers.unwrap_or_default()).map_err(fault)?;
+        let ended = head.end_of_stream || self.exchange.modes.response == ResponseBody::Hidden;
+        let body = if ended {
+            self.exchange.response_ended.store(true, Relaxed);
+            PieceBody::empty()
+        } else {
+            let (to, body) = PieceBody::new();
+            self.response_body = Some(to);
+            body
+        };
+        self.exchange.keep_response(headers.clone(), !ended);
+        let head = ResponseHead {
+            status,
+            headers,
+            served,
+            body,
+        };
+        // Whoever waits for it no more has answered otherwise.
+        put.send(head).map_err(|_| End::Closed)
+    }
+
+    async fn response_body(&mut self, body: HttpBody) -> Result<(), End> {
+        if self.response_head.is_some() {
+            return Err(fault("the body of a response came before its headers"));
+        }
+        if body.end_of_stream {
+            self.exchange.response_ended.store(true, Relaxed);
+        }
+        put(&mut self.response_body, body.body, body.end_of_stream).await;
+        if self.exchange.modes.response == ResponseBody::Answered {
+            self.exchange
+                .out
+                .send(answers::pass_body(About::Response))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn response_trailers(&mut self) -> Result<(), End> {
+        if self.response_head.is_some() {
+            return Err(fault("the trailers of a response came before its headers"));
+        }
+        let Exchange {
+            modes,
+            out,
+            response_trailers,
+            response_ended,
+            ..
+        } = &*self.exchange;
+        response_trailers.store(true, Relaxed);
+        response_ended.store(true, Relaxed);
+        put(&mut self.response_body, Vec::new(), true).await;
+        if modes.response != ResponseBody::Duplex {
+            out.send(answers::pass_trailers(About::Response)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Hands a piece on, and waits until it is taken. After an end there is nothing, and where nobody takes it, it goes nowhere.
+async fn put(to: &mut Option<mpsc::Sender<Piece>>, bytes: Vec<u8>, ends: bool) {
+    let Some(sender) = to else { return };
+    let mut taken = bytes.is_empty() || sender.send(Piece::Data(Bytes::from(bytes))).await.is_ok();
+    if taken && ends {
+        taken = sender.send(Piece::End).await.is_ok();
+    }
+    if ends || !taken {
+        *to = None;
+    }
+}

@@ -1,0 +1,299 @@
+//! How does one stream go from end to end?
+//!
+//! What Envoy says is read while the router handles the request; whichever ends first says what becomes of the other. When
+//! Envoy ends the stream, the router's future or its response is dropped, and with it whatever the request held.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Kind;
+use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use paddler_core::forward::{Body, Peer, Router};
+use paddler_core::upstream::{Carried, Extensions, Only};
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use crate::addresses::Map;
+use crate::answers::{self, About};
+use crate::counts::Counts;
+use crate::exchange::{Exchange, Gone, Out, PieceBody};
+use crate::gateway::{self, MODEL};
+use crate::heads::{RequestHead, difference};
+use crate::modes::{Modes, RequestBody, ResponseBody};
+use crate::reader::{End, Reader};
+use crate::transport::{Cut, FromEnvoy, Rider, give};
+
+/// How long a stream may be open without a word: Envoy opens one when it has something to say.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// How long Envoy may take to end a stream on which all has been said.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What all streams share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) router: Router,
+    pub(crate) map: Map,
+    pub(crate) counts: Counts,
+}
+
+/// What has become of a response.
+enum Passed {
+    /// It was Envoy's, and has gone back to it.
+    Through,
+    /// It was the router's own.
+    Immediate,
+}
+
+/// Serves a stream to its end.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut inbound: Streaming<ProcessingRequest>,
+    peer: Option<SocketAddr>,
+    out: Out,
+) {
+    let _open = shared.counts.opened();
+    let Err(end) = run(&shared, &mut inbound, peer, &out).await else {
+        return;
+    };
+    let said = match end {
+        End::Closed => return,
+        End::Overtaken(head) => return echo(&mut inbound, &out, *head).await,
+        End::TooLarge => refuse(&out, 413, "body_too_large", "a message is larger than may be").await,
+        End::Fault(status) => {
+            shared.counts.fault();
+            tracing::warn!(error = status.message(), "a stream that is none of ext_proc");
+            out.fail(status).await;
+            Ok(())
+        }
+    };
+    if said.is_err() {
+        tracing::debug!("nobody hears why a request is refused");
+    }
+}
+
+/// Answers one that the router does not get to see, in its words.
+pub(crate) async fn refuse(out: &Out, status: u16, reason: &'static str, message: &str) -> Result<(), Gone> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body =
+        format!(r#"{{"error":{{"message":"{message}","type":"invalid_request_error","code":"{reason}"}}}}"#);
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("x-paddler-reason", HeaderValue::from_static(reason));
+    out.send(answers::immediate(status, &headers, body.into())).await
+}
+
+async fn run(
+    shared: &Shared,
+    inbound: &mut Streaming<ProcessingRequest>,
+    peer: Option<SocketAddr>,
+    out: &Out,
+) -> Result<(), End> {
+    let first = timeout(SILENT, inbound.message()).await;
+    let first = first.unwrap_or_else(|_| Err(Status::deadline_exceeded("nothing was said")));
+    let Ok(Some(first)) = first else {
+        return Err(End::Closed);
+    };
+    let (request, exchange, mut reader) = begin(shared, first, peer, out).await?;
+    if exchange.modes.response == ResponseBody::Hidden {
+        shared.counts.unfollowed();
+    }
+    if exchange.modes.request == RequestBody::Whole && !exchange.is_bare {
+        // Or the body would not come.
+        out.send(answers::pass_headers(About::Request)).await?;
+    }
+    {
+        let mut reading = pin!(reader.read(inbound));
+        let mut handling = pin!(handle(&shared.router, request, &exchange));
+        tokio::select! {
+            read = &mut reading => {
+                read?;
+                handling.await?;
+            }
+            passed = &mut handling => match passed? {
+                Passed::Immediate => {}
+                // It was answered before all of it had been read.
+                Passed::Through if !exchange.response_ended.load(Relaxed) => reading.await?,
+                Passed::Through => {}
+            },
+            () = out.gone() => return Err(End::Closed),
+        }
+    }
+    // Envoy ends it: it could still be saying something.
+    let rest = async { while matches!(inbound.message().await, Ok(Some(_))) {} };
+    if timeout(LINGER, rest).await.is_err() {
+        tracing::debug!("a stream on which all has been said is ended here");
+    }
+    Ok(())
+}
+
+/// Makes a request of the first message.
+async fn begin(
+    shared: &Shared,
+    first: ProcessingRequest,
+    peer: Option<SocketAddr>,
+    out: &Out,
+) -> Result<(Request<Body>, Arc<Exchange>, Reader), End> {
+    let fault = |what: String| End::Fault(Status::invalid_argument(what));
+    if first.observability_mode {
+        return Err(fault(
+            "a picker that may only look on cannot pick: leave observability_mode out".to_owned(),
+        ));
+    }
+    let Some(Kind::RequestHeaders(sent)) = first.request else {
+        return Err(fault(
+            "a stream begins with the headers of a request: set request_header_mode: SEND".to_owned(),
+        ));
+    };
+    let modes = Modes::of(first.protocol_config.as_ref()).map_err(fault)?;
+    let head = RequestHead::read(&sent.headers.unwrap_or_default()).map_err(fault)?;
+    let only = match gateway::subset(first.metadata_context.as_ref()) {
+        Some(allowed) => {
+            let is_allowed = |at: SocketAddr| {
+                let mut allowed = allowed.iter();
+                allowed.any(|(ip, port)| *ip == at.ip() && port.is_none_or(|port| port == at.port()))
+            };
+            Some(Only(shared.map.who(is_allowed).await.into()))
+        }
+        None => None,
+    };
+    let (request, body, to) = request(&head, modes, sent.end_of_stream);
+    let (exchange, response_head) =
+        Exchange::new(modes, (head, sent.end_of_stream), out.clone(), shared.map.clone());
+    let mut request = request.map(|()| body);
+    let mut rider = Extensions::default();
+    rider.insert(Rider(exchange.clone()));
+    let extensions = request.extensions_mut();
+    extensions.insert(Carried(rider));
+    if let Some(only) = only {
+        extensions.insert(only);
+    }
+    if let Some(peer) = peer {
+        extensions.insert(Peer(peer));
+    }
+    let reader = Reader::new(exchange.clone(), to, response_head);
+    Ok((request, exchange, reader))
+}
+
+type BodyTo = Option<tokio::sync::mpsc::Sender<crate::exchange::Piece>>;
+
+/// The request as the router gets it, its body, and where that is put as it comes.
+fn request(head: &RequestHead, modes: Modes, is_bare: bool) -> (Request<()>, Body, BodyTo) {
+    let mut request = Request::new(());
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = head.uri.clone();
+    *request.headers_mut() = head.headers.clone();
+    let headers = request.headers_mut();
+    if is_bare {
+        return (request, Body::empty(), None);
+    }
+    if modes.request.is_read() {
+        let (to, body) = PieceBody::new();
+        return (request, Body::new(body), Some(to));
+    }
+    // What is in it is not known, but for the model, if whoever was asked before us has said it.
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(CONTENT_ENCODING);
+    if head.method != Method::POST {
+        return (request, Body::empty(), None);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let model = head.headers.get(MODEL).and_then(|model| model.to_str().ok());
+    let body = model.map_or_else(
+        || "{}".to_owned(),
+        |model| format!("{{\"model\":{}}}", json_text(model)),
+    );
+    (request, Body::full(body), None)
+}
+
+/// A text of visible ASCII characters and spaces, as JSON has it.
+fn json_text(text: &str) -> String {
+    format!(
+        "\"{}\"",
+        text.replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\t', "\\t")
+    )
+}
+
+/// Lets the router handle the request, and passes on what it makes of it.
+async fn handle(router: &Router, request: Request<Body>, exchange: &Exchange) -> Result<Passed, End> {
+    let response = router.handle(request).await;
+    if response.extensions().get::<FromEnvoy>().is_none() {
+        return immediate(response, exchange).await;
+    }
+    let (head, body) = response.into_parts();
+    let out = &exchange.out;
+    let Some((before, has_body)) = exchange.response() else {
+        return Err(End::Closed);
+    };
+    let mutation = difference(before, &head.headers, &[]);
+    out.send(answers::change_headers(About::Response, mutation))
+        .await?;
+    let cut = |cut| match cut {
+        Cut::Gone => End::Closed,
+        Cut::Broken(error) => End::Fault(Status::aborted(format!("the answer was cut short: {error}"))),
+    };
+    if exchange.modes.response == ResponseBody::Duplex {
+        if *has_body {
+            let trailers = || exchange.response_trailers.load(Relaxed);
+            give(About::Response, body, out, trailers).await.map_err(cut)?;
+        }
+        return Ok(Passed::Through);
+    }
+    let mut body = body;
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|error| cut(Cut::Broken(error)))?;
+    }
+    if !exchange.response_ended.load(Relaxed) {
+        return Err(cut(Cut::Broken("it took too long".into())));
+    }
+    Ok(Passed::Through)
+}
+
+/// Answers the client ourselves.
+async fn immediate(response: Response<Body>, exchange: &Exchange) -> Result<Passed, End> {
+    let (head, body) = response.into_parts();
+    // What the router says itself is here already.
+    let body = body
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
+    let answer = answers::immediate(head.status, &head.headers, body.into());
+    exchange.out.send(answer).await?;
+    Ok(Passed::Immediate)
+}
+
+/// Envoy has an answer of its own before it was told where to go: it passes as it is.
+async fn echo(inbound: &mut Streaming<ProcessingRequest>, out: &Out, head: HttpHeaders) {
+    let passing = async {
+        out.send(answers::pass_headers(About::Response)).await?;
+        let mut ended = head.end_of_stream;
+        while !ended && let Ok(Some(message)) = inbound.message().await {
+            match message.request {
+                Some(Kind::ResponseBody(body)) => {
+                    ended = body.end_of_stream;
+                    for piece in answers::pieces(About::Response, &body.body.into(), ended) {
+                        out.send(piece).await?;
+                    }
+                }
+                Some(Kind::ResponseTrailers(_)) => {
+                    ended = true;
+                    out.send(answers::pass_trailers(About::Response)).await?;
+                }
+                _ => {}
+            }
+        }
+        Ok::<_, Gone>(())
+    };
+    if passing.await.is_err() {
+        tracing::debug!("Envoy does not take its own answer");
+    }
+}

@@ -1,0 +1,259 @@
+//! How does a request get to an upstream that Envoy speaks to?
+//!
+//! Envoy is told where to go, and gets the request's body back if it has given it away; then the head of the response is
+//! waited for. What has no stream of Envoy's, such as the router's own questions, goes over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use async_trait::async_trait;
+use envoy_types::pb::envoy::service::ext_proc::v3::HeaderMutation;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use paddler_core::forward::{Body, BoxError};
+use paddler_core::upstream::http::UpstreamKey;
+use paddler_core::upstream::{CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamSpec};
+
+use crate::addresses::Addresses;
+use crate::answers::{self, About, Destination, overwrite};
+use crate::exchange::{Exchange, Gone, Out};
+use crate::gateway::{BASE_MODEL, MODEL, SYSTEM_OWNED};
+use crate::heads::{ABOUT_THE_BODY, difference};
+use crate::modes::RequestBody;
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Makes of each spec an upstream that Envoy speaks to. Polls go the way of another [`Connect`].
+#[derive(Debug, Clone)]
+pub struct EnvoyConnect {
+    polls: Arc<dyn Connect>,
+    pub(crate) addresses: Arc<Addresses>,
+}
+
+impl EnvoyConnect {
+    /// `polls`: how the router itself asks upstreams how they are, such as an
+    /// [`HttpConnect`](paddler_core::upstream::http::HttpConnect).
+    pub fn new(polls: Arc<dyn Connect>) -> Self {
+        Self {
+            polls,
+            addresses: Arc::default(),
+        }
+    }
+}
+
+impl Connect for EnvoyConnect {
+    fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
+        Ok(Arc::new(EnvoyUpstream {
+            polls: self.polls.connect(spec)?,
+            addresses: self.addresses.clone(),
+            url: spec.url.clone(),
+            key: spec.extensions.get().cloned(),
+        }))
+    }
+}
+
+/// Marks a response that came from Envoy: any other is the router's own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FromEnvoy;
+
+/// What rides from the stream to the call.
+#[derive(Debug)]
+pub(crate) struct Rider(pub(crate) Arc<Exchange>);
+
+#[derive(Debug)]
+struct EnvoyUpstream {
+    polls: Arc<dyn Upstream>,
+    addresses: Arc<Addresses>,
+    url: String,
+    key: Option<UpstreamKey>,
+}
+
+#[async_trait]
+impl Upstream for EnvoyUpstream {
+    async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let carried = request.extensions().get::<Carried>();
+        let exchange = carried.and_then(|carried| Some(carried.0.get::<Rider>()?.0.clone()));
+        let Some(exchange) = exchange else {
+            return self.polls.call(request).await;
+        };
+        let address = self
+            .addresses
+            .find(&self.url)
+            .await
+            .map_err(CallError::unreachable)?;
+        let (parts, body) = request.into_parts();
+        let dispatch = parts.extensions.get().cloned().unwrap_or_default();
+        let destination = self.destination(address, &parts, &dispatch, &exchange).await;
+        let head = exchange.place();
+        let placed = place(&exchange, destination, body, &dispatch).await;
+        let head = match (placed, head) {
+            (Ok(()), Some(head)) => head.await.ok(),
+            _ => None,
+        };
+        let Some(head) = head else {
+            // Envoy has ended the stream, which is no fault of the upstream's: whoever serves the stream drops all of it.
+            return std::future::pending().await;
+        };
+        let mut response = Response::new(Body::new(head.body));
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.headers;
+        response.extensions_mut().insert(FromEnvoy);
+        if let Some(id) = head.served {
+            response.extensions_mut().insert(ServedBy(id));
+        }
+        Ok(response)
+    }
+
+    fn sends_once(&self) -> bool {
+        true
+    }
+}
+
+impl EnvoyUpstream {
+    /// What Envoy is told: addresses, and the headers that the upstream gets.
+    async fn destination(
+        &self,
+        address: SocketAddr,
+        parts: &http::request::Parts,
+        dispatch: &Dispatch,
+        exchange: &Exchange,
+    ) -> Destination {
+        let mut endpoints = address.to_string();
+        for next in &dispatch.alternatives {
+            // Whose name leads nowhere is left out.
+            if let Some(next) = exchange.map.address(next).await {
+                endpoints = format!("{endpoints},{next}");
+            }
+        }
+        let mut headers = parts.headers.clone();
+        for name in &SYSTEM_OWNED {
+            headers.remove(name);
+        }
+        if let Some(key) = &self.key {
+            headers.insert(AUTHORIZATION, key.authorization().clone());
+            headers.remove(X_API_KEY);
+        }
+        name_model(&mut headers, dispatch, exchange);
+        let but: &[HeaderName] = if exchange.modes.request.is_read() {
+            &[]
+        } else {
+            &ABOUT_THE_BODY
+        };
+        let mut mutation = difference(&exchange.request.headers, &headers, but);
+        let target = parts.uri.path_and_query();
+        if let Some(target) = target.filter(|target| Some(*target) != exchange.request.uri.path_and_query()) {
+            mutation
+                .set_headers
+                .push(overwrite(":path", target.as_str().as_bytes()));
+        }
+        Destination {
+            endpoints,
+            mutation,
+            body: None,
+        }
+    }
+}
+
+/// Says in headers which model is asked for: routes may go by it.
+fn name_model(headers: &mut HeaderMap, dispatch: &Dispatch, exchange: &Exchange) {
+    headers.remove(MODEL);
+    headers.remove(BASE_MODEL);
+    let Some(model) = &dispatch.model else { return };
+    let snapshot = exchange.map.published.load_full();
+    let base = snapshot
+        .model(model)
+        .and_then(|row| row.parent())
+        .unwrap_or(model);
+    for (name, model) in [(MODEL, &**model), (BASE_MODEL, base)] {
+        if let Ok(value) = HeaderValue::from_str(model) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// Tells Envoy where to go, and what to take along.
+async fn place(
+    exchange: &Exchange,
+    mut destination: Destination,
+    body: Body,
+    dispatch: &Dispatch,
+) -> Result<(), Gone> {
+    let Exchange {
+        modes, out, is_bare, ..
+    } = exchange;
+    match modes.request {
+        RequestBody::Duplex if !is_bare => {
+            let trailers = exchange.request_trailers.load(Relaxed);
+            let length = body.size_hint().exact().filter(|_| !trailers);
+            length_of(&mut destination.mutation, length);
+            out.send(destination.answer(false)).await?;
+            // What the router gives has no errors of its own.
+            give(About::Request, body, out, || trailers)
+                .await
+                .map_err(|_| Gone)
+        }
+        RequestBody::Whole if !is_bare => {
+            if dispatch.rewritten {
+                let bytes = body.collect().await.map_err(|_| Gone)?.to_bytes();
+                length_of(&mut destination.mutation, Some(bytes.len() as u64));
+                destination.body = Some(bytes.into());
+            }
+            out.send(destination.answer(true)).await
+        }
+        _ => out.send(destination.answer(false)).await,
+    }
+}
+
+/// Envoy forgets the length of a body that goes both ways, unless it is let to keep it (`allow_content_length_header`), and not
+/// every engine reads one in chunks.
+fn length_of(mutation: &mut HeaderMutation, length: Option<u64>) {
+    if let Some(length) = length {
+        let value = HeaderValue::from(length);
+        mutation
+            .set_headers
+            .push(overwrite(CONTENT_LENGTH.as_str(), value.as_bytes()));
+    }
+}
+
+/// Why a body did not get to its end.
+#[derive(Debug)]
+pub(crate) enum Cut {
+    Gone,
+    Broken(BoxError),
+}
+
+impl From<Gone> for Cut {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+/// Gives Envoy a body back, each piece as it comes. `trailers`: whether some come after it, once its end is here.
+pub(crate) async fn give(
+    about: About,
+    mut body: Body,
+    out: &Out,
+    trailers: impl Fn() -> bool,
+) -> Result<(), Cut> {
+    let mut ended = false;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(Cut::Broken)?.into_data() else {
+            continue;
+        };
+        ended = body.is_end_stream() && !trailers();
+        for piece in answers::pieces(about, &data, ended) {
+            out.send(piece).await?;
+        }
+    }
+    if trailers() {
+        out.send(answers::pass_trailers(about)).await?;
+    } else if !ended {
+        for piece in answers::pieces(about, &bytes::Bytes::new(), true) {
+            out.send(piece).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! What the endpoint picker protocol adds.
+
+use std::sync::Arc;
+
+use paddler_core::upstream::http::UpstreamKey;
+use paddler_core::upstream::{ModelEntry, Models};
+use paddler_envoy::GatewayHeaders;
+
+use super::envoy::*;
+use super::world::{Setup, abc, one, spec};
+
+fn within(
+    value: envoy_types::pb::google::protobuf::Value,
+) -> envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest {
+    let head = request_headers("POST", CHAT, &[], false);
+    with_metadata(
+        head,
+        "envoy.lb.subset_hint",
+        "x-gateway-destination-endpoint-subset",
+        value,
+    )
+}
+
+#[tokio::test]
+async fn a_request_goes_only_where_the_subset_allows() {
+    let world = Setup::new().start(abc()).await;
+    for (subset, expected) in [
+        (&["10.0.0.2:8000"][..], &["10.0.0.2:8000"][..]),
+        (
+            &["10.0.0.2:8000", "10.0.0.3:8000", "10.9.9.9:1"],
+            &["10.0.0.2:8000", "10.0.0.3:8000"],
+        ),
+        (&["10.0.0.1"], &["10.0.0.1:8000"]),
+    ] {
+        let mut stream = world.open().await;
+        stream.say(within(list(subset))).await;
+        stream.say(request_body(BODY, true)).await;
+        let mut endpoints = stream.placed().await.endpoints;
+        endpoints.sort_unstable();
+        assert_eq!(endpoints, expected);
+    }
+    for nobody in [&[][..], &["10.0.0.2:8001"], &["gpu-1"]] {
+        let mut stream = world.open().await;
+        stream.say(within(list(nobody))).await;
+        stream.say(request_body(BODY, true)).await;
+        let (status, headers, _) = stream.immediate().await;
+        assert_eq!(
+            (status, headers["x-paddler-reason"].as_str()),
+            (503, "not_in_subset")
+        );
+    }
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn so_many_fallbacks_are_named_as_are_wanted() {
+    for fallbacks in 0..3 {
+        let world = Setup::new()
+            .with(|setup| setup.picker.fallbacks = fallbacks)
+            .start(abc())
+            .await;
+        let mut stream = world.open().await;
+        stream.ask((DUPLEX, DUPLEX), &[]).await;
+        assert_eq!(stream.placed().await.endpoints.len(), 1 + fallbacks);
+    }
+}
+
+#[tokio::test]
+async fn the_lease_is_where_the_request_was_served() {
+    let world = Setup::new().start(abc()).await;
+    let told = |head| {
+        let value = text("10.0.0.3:8000");
+        with_metadata(head, "envoy.lb", "x-gateway-destination-endpoint-served", value)
+    };
+    for _ in 0..6 {
+        let mut stream = world.open().await;
+        stream.ask((DUPLEX, DUPLEX), &[]).await;
+        stream.placed().await;
+        stream.body().await;
+        stream.say(told(response_headers("200", &[], false))).await;
+        stream.response_head().await;
+        assert_eq!(
+            [world.open_at("a"), world.open_at("b"), world.open_at("c")],
+            [0, 0, 1]
+        );
+        stream.say(response_body("", true)).await;
+        stream.body().await;
+        world.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn another_model_is_put_in_the_place_of_the_one_that_the_body_names() {
+    let models = Models::Listed(vec![
+        ModelEntry::new("llama"),
+        ModelEntry::adapter("sql", "llama"),
+    ]);
+    let upstream = spec("a", "http://10.0.0.1:8000").models(models);
+    let world = Setup::new().start([upstream]).await;
+    let rewritten = BODY.replace("tiny", "sql");
+    let more = [
+        ("x-gateway-model-name-rewrite", "sql"),
+        ("x-gateway-inference-objective", "critical"),
+        ("x-gateway-destination-endpoint", "6.6.6.6:6"),
+        ("x-gateway-destination-endpoint-served", "6.6.6.6:6"),
+    ];
+    let mut stream = world.open().await;
+    stream.ask((DUPLEX, DUPLEX), &more).await;
+    let mut placed = stream.placed().await;
+    assert_eq!(placed.endpoints, ["10.0.0.1:8000"]);
+    assert_eq!(placed.set["x-gateway-model-name"], "sql");
+    assert_eq!(placed.set["x-gateway-base-model-name"], "llama");
+    assert_eq!(placed.set["content-length"], rewritten.len().to_string());
+    placed.removed.sort_unstable();
+    // What belongs to the gateway goes no further; the destination is another one.
+    assert!(
+        placed
+            .removed
+            .contains(&"x-gateway-inference-objective".to_owned())
+    );
+    assert!(
+        placed
+            .removed
+            .contains(&"x-gateway-model-name-rewrite".to_owned())
+    );
+    assert!(
+        placed
+            .removed
+            .contains(&"x-gateway-destination-endpoint-served".to_owned())
+    );
+    assert_eq!(stream.body().await, rewritten.as_bytes());
+
+    // In one piece it is given whole, and only if it is another one.
+    for (more, body) in [(&more[..], Some(rewritten.into_bytes())), (&[], None)] {
+        let mut stream = world.open().await;
+        stream
+            .say(with_modes(
+                request_headers("POST", CHAT, more, false),
+                BUFFERED,
+                DUPLEX,
+            ))
+            .await;
+        stream.hear().await.unwrap();
+        let asked = if more.is_empty() {
+            BODY.replace("tiny", "llama")
+        } else {
+            BODY.to_owned()
+        };
+        stream.say(request_body(asked, true)).await;
+        assert_eq!(stream.placed().await.body, body);
+    }
+}
+
+#[tokio::test]
+async fn the_gateways_headers_can_be_left_out_of_account() {
+    let world = Setup::new()
+        .with(|setup| setup.picker.gateway_headers = GatewayHeaders::Ignored)
+        .start(one())
+        .await;
+    let mut stream = world.open().await;
+    stream
+        .ask((DUPLEX, DUPLEX), &[("x-gateway-model-name-rewrite", "sql")])
+        .await;
+    let placed = stream.placed().await;
+    assert_eq!(placed.removed, ["x-gateway-model-name-rewrite"]);
+    assert_eq!(stream.body().await, BODY.as_bytes());
+}
+
+#[tokio::test]
+async fn an_upstreams_key_takes_the_place_of_the_clients() {
+    let mut upstream = spec("a", "http://10.0.0.1:8000");
+    upstream.extensions.insert(UpstreamKey::new("secret").unwrap());
+    let world = Setup::new().start([upstream]).await;
+    let mut stream = world.open().await;
+    stream
+        .ask(
+            (DUPLEX, DUPLEX),
+            &[("authorization", "Bearer his"), ("x-api-key", "his")],
+        )
+        .await;
+    let placed = stream.placed().await;
+    assert_eq!(placed.set["authorization"], "Bearer secret");
+    assert_eq!(placed.removed, ["x-api-key"]);
+}
+
+#[tokio::test]
+async fn an_objective_says_who_waits_first() {
+    let upstream = spec("a", "http://10.0.0.1:8000").max_in_flight(1);
+    let world = Setup::new().start([upstream]).await;
+    let ask = async |objective: &str| {
+        let stream = world.open().await;
+        stream
+            .ask((DUPLEX, DUPLEX), &[("x-gateway-inference-objective", objective)])
+            .await;
+        stream
+    };
+    let mut first = ask("standard").await;
+    first.placed().await;
+    let mut last = ask("standard").await;
+    assert!(last.is_silent().await);
+    let mut urgent = ask("critical").await;
+    assert!(urgent.is_silent().await);
+    first.body().await;
+    first.say(response_headers("200", &[], true)).await;
+    urgent.placed().await;
+    assert!(last.is_silent().await);
+    drop(Arc::new((first, last, urgent)));
+    world.quiet().await;
+}

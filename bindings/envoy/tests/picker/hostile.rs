@@ -1,0 +1,219 @@
+//! What Envoy never says, and what others may.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
+use tonic::Code;
+
+use super::envoy::*;
+use super::world::{Setup, channel, eventually, one};
+
+#[tokio::test]
+async fn a_stream_that_is_cut_at_any_step_holds_nothing() {
+    let world = Setup::new().start(one()).await;
+    let steps: [fn() -> ProcessingRequest; 6] = [
+        || request_headers("POST", CHAT, &[], false),
+        || request_body(&BODY[..9], false),
+        || request_body(&BODY[9..], true),
+        || response_headers("200", &[], false),
+        || response_body("half", false),
+        || response_body("", true),
+    ];
+    for many in 0..=steps.len() {
+        for half_closes in [false, true] {
+            let mut stream = world.open().await;
+            for step in &steps[..many] {
+                if many > 3 && step().request == response_headers("200", &[], false).request {
+                    stream.placed().await;
+                    stream.body().await;
+                }
+                stream.say(step()).await;
+            }
+            if many == 3 {
+                stream.placed().await;
+                assert_eq!(world.open_at("a"), 1);
+            }
+            if half_closes {
+                stream.close();
+                while let Ok(Some(_)) = stream.hear().await {}
+            }
+            drop(stream);
+            world.quiet().await;
+            eventually("no stream is open", || {
+                world.metric("paddler_picker_streams") == 0.0
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_that_leaves_while_it_waits_leaves_the_queue() {
+    let world = Setup::new().start(one().map(|spec| spec.max_in_flight(1))).await;
+    let mut first = world.open().await;
+    first.ask((DUPLEX, DUPLEX), &[]).await;
+    first.placed().await;
+    let second = world.open().await;
+    second.ask((DUPLEX, DUPLEX), &[]).await;
+    eventually("it waits", || world.metric("paddler_waiting_requests") == 1.0).await;
+    drop(second);
+    eventually("it waits no more", || {
+        world.metric("paddler_waiting_requests") == 0.0
+    })
+    .await;
+    drop(first);
+    world.quiet().await;
+    // Who leaves is no fault of the upstream's.
+    assert_eq!(world.metric("paddler_upstream_ejected"), 0.0);
+}
+
+#[tokio::test]
+async fn what_is_out_of_order_ends_the_stream_with_a_word() {
+    let world = Setup::new().start(one()).await;
+    let head = || request_headers("POST", CHAT, &[], false);
+    let mut looks_on = head();
+    looks_on.observability_mode = true;
+    for (messages, word) in [
+        (vec![request_body(BODY, true)], "begins with"),
+        (vec![response_headers("200", &[], true)], "begins with"),
+        (vec![ProcessingRequest::default()], "begins with"),
+        (vec![looks_on], "observability_mode"),
+        (vec![with_modes(head(), 5, DUPLEX)], "body mode"),
+        (vec![request_headers("POST", "", &[], false)], ":path"),
+        (vec![request_headers("", CHAT, &[], false)], ":method"),
+        (vec![head(), head()], "twice"),
+        (vec![head(), response_body("x", true)], "before its headers"),
+        (vec![head(), response_trailers()], "before its headers"),
+        (
+            vec![with_modes(head(), NONE, DUPLEX), request_body(BODY, true)],
+            "would not",
+        ),
+    ] {
+        let mut stream = world.open().await;
+        for message in messages {
+            stream.try_say(message).await;
+        }
+        let status = loop {
+            match stream.hear().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("no word: {word}"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains(word), "{}", status.message());
+    }
+    assert_eq!(world.metric("paddler_picker_faults_total"), 11.0);
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused_however_it_comes() {
+    let setup = Setup::new().with(|setup| {
+        setup.router.max_body = 1 << 20;
+        setup.picker.max_message = 1 << 19;
+    });
+    let world = setup.start(one()).await;
+    // In pieces: nobody keeps more than may be.
+    let mut stream = world.open().await;
+    stream.say(request_headers("POST", CHAT, &[], false)).await;
+    let pouring = async {
+        for _ in 0..40 {
+            stream.try_say(request_body(vec![b' '; 60_000], false)).await;
+        }
+    };
+    tokio::time::timeout(HANG, pouring).await.unwrap();
+    let (status, headers, _) = stream.immediate().await;
+    assert_eq!(
+        (status, headers["x-paddler-reason"].as_str()),
+        (413, "body_too_large")
+    );
+    // In one message.
+    let mut stream = world.open().await;
+    stream
+        .say(with_modes(
+            request_headers("POST", CHAT, &[], false),
+            BUFFERED,
+            DUPLEX,
+        ))
+        .await;
+    stream.hear().await.unwrap();
+    stream.say(request_body(vec![b' '; 1 << 20], true)).await;
+    let (status, headers, _) = stream.immediate().await;
+    assert_eq!(
+        (status, headers["x-paddler-reason"].as_str()),
+        (413, "body_too_large")
+    );
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let setup = Setup::new().with(|setup| setup.router.timeouts.body_idle = Duration::from_millis(30));
+    let world = setup.start(one()).await;
+    let mut stream = world.open().await;
+    stream.say(request_headers("POST", CHAT, &[], false)).await;
+    let (status, headers, _) = stream.immediate().await;
+    assert_eq!((status, headers["x-paddler-reason"].as_str()), (408, "slow_body"));
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn one_stream_more_than_may_be_is_answered() {
+    let world = Setup::new()
+        .with(|setup| setup.picker.max_streams = 2)
+        .start(one())
+        .await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = world.open().await;
+        stream.ask((DUPLEX, DUPLEX), &[]).await;
+        stream.placed().await;
+        held.push(stream);
+    }
+    // Over a connection of its own, since each keeps to as many.
+    let mut third = Stream::open(channel(world.addr).await).await;
+    third.try_say(request_headers("POST", CHAT, &[], false)).await;
+    let (status, headers, body) = third.immediate().await;
+    assert_eq!(
+        (status, headers["x-paddler-reason"].as_str()),
+        (429, "too_many_streams")
+    );
+    assert!(body.contains("too_many_streams"));
+    drop(held);
+    world.quiet().await;
+    eventually("no stream is open", || {
+        world.metric("paddler_picker_streams") == 0.0
+    })
+    .await;
+    let mut stream = world.open().await;
+    stream.ask((DUPLEX, DUPLEX), &[]).await;
+    stream.placed().await;
+}
+
+#[tokio::test]
+async fn one_that_takes_nothing_of_an_answer_is_sent_no_more_than_it_holds() {
+    let world = Setup::new().start(one()).await;
+    // Its connection is driven apart, so that it can end at once.
+    let apart = tokio::runtime::Runtime::new().unwrap();
+    let connected = apart.spawn(channel(world.addr));
+    let mut stream = Stream::open(connected.await.unwrap()).await;
+    stream.ask((DUPLEX, DUPLEX), &[]).await;
+    stream.placed().await;
+    stream.body().await;
+    stream.say(response_headers("200", &[], false)).await;
+    stream.response_head().await;
+    // Envoy reads nothing and goes on to send: it is held up.
+    let mut sent = 0;
+    let piece = || response_body(vec![b'a'; 60_000], false);
+    while tokio::time::timeout(Duration::from_millis(200), stream.say(piece()))
+        .await
+        .is_ok()
+    {
+        sent += 60_000;
+        assert!(sent < 8 << 20, "it takes all, and gives nothing back");
+    }
+    apart.shutdown_background();
+    drop(stream);
+    world.quiet().await;
+}

@@ -1,0 +1,149 @@
+//! Other modes than both ways at once.
+
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Heard;
+
+use super::envoy::*;
+use super::world::{Setup, one};
+
+#[tokio::test]
+async fn a_body_in_one_piece_is_placed_by_the_answer_to_it_and_stays_as_it_is() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    stream
+        .say(with_modes(
+            request_headers("POST", CHAT, &[], false),
+            BUFFERED,
+            BUFFERED,
+        ))
+        .await;
+    let Some(Heard::RequestHeaders(passed)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    assert!(passed.response.unwrap().header_mutation.is_none());
+    stream.say(request_body(BODY, true)).await;
+    let placed = stream.placed().await;
+    assert_eq!((placed.endpoints.len(), placed.body), (1, None));
+    assert!(placed.clears_route_cache && !placed.set.contains_key("content-length"));
+    stream.say(response_headers("200", &[], false)).await;
+    stream.response_head().await;
+    assert_eq!(world.open_at("a"), 1);
+    stream.say(response_body("all", true)).await;
+    let Some(Heard::ResponseBody(passed)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    assert!(passed.response.unwrap().body_mutation.is_none());
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_shown_is_placed_by_the_headers_and_by_the_model_that_they_name() {
+    let world = Setup::new().start(one()).await;
+    let more = [
+        ("x-gateway-model-name", "m\"1"),
+        ("content-type", "multipart/x"),
+        ("content-encoding", "gzip"),
+    ];
+    for more in [&more[..], &[]] {
+        for mode in [NONE, STREAMED] {
+            let mut stream = world.open().await;
+            stream
+                .say(with_modes(
+                    request_headers("POST", CHAT, more, false),
+                    mode,
+                    STREAMED,
+                ))
+                .await;
+            let placed = stream.placed().await;
+            assert_eq!(placed.endpoints.len(), 1);
+            // What is in the body is the client's to say.
+            let names = ["content-type", "content-encoding", "content-length"];
+            assert!(names.iter().all(|name| !placed.set.contains_key(*name)));
+            assert!(
+                names
+                    .iter()
+                    .all(|name| !placed.removed.contains(&(*name).to_owned()))
+            );
+            if mode == STREAMED {
+                for ends in [false, true] {
+                    stream.say(request_body("..", ends)).await;
+                    let Some(Heard::RequestBody(_)) = stream.hear().await.unwrap() else {
+                        panic!()
+                    };
+                }
+            }
+            stream.say(response_headers("200", &[], false)).await;
+            stream.response_head().await;
+            for ends in [false, true] {
+                stream.say(response_body("..", ends)).await;
+                let Some(Heard::ResponseBody(_)) = stream.hear().await.unwrap() else {
+                    panic!()
+                };
+            }
+        }
+    }
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn an_answer_whose_end_is_not_shown_is_not_followed_and_that_is_said() {
+    let world = Setup::new().start(one()).await;
+    for _ in 0..2 {
+        let mut stream = world.open().await;
+        stream.ask((DUPLEX, NONE), &[]).await;
+        stream.placed().await;
+        stream.body().await;
+        stream.say(response_headers("200", &[], false)).await;
+        stream.response_head().await;
+        assert_eq!(world.open_at("a"), 0);
+    }
+    assert_eq!(world.metric("paddler_picker_unfollowed_streams_total"), 2.0);
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn trailers_in_other_modes_are_answered_at_once() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    stream
+        .say(with_modes(
+            request_headers("POST", CHAT, &[], false),
+            BUFFERED,
+            STREAMED,
+        ))
+        .await;
+    stream.hear().await.unwrap();
+    // Trailers follow, so that this is not the end.
+    stream.say(request_body(BODY, false)).await;
+    stream.placed().await;
+    stream.say(request_trailers()).await;
+    let Some(Heard::RequestTrailers(_)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    stream.say(response_headers("200", &[], false)).await;
+    stream.response_head().await;
+    stream.say(response_body("..", false)).await;
+    let Some(Heard::ResponseBody(_)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    stream.say(response_trailers()).await;
+    let Some(Heard::ResponseTrailers(_)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn an_answer_of_envoys_own_that_comes_before_a_place_passes_as_it_is() {
+    let upstream = one().map(|spec| spec.max_in_flight(0));
+    let world = Setup::new().start(upstream).await;
+    let mut stream = world.open().await;
+    stream.ask((DUPLEX, DUPLEX), &[]).await;
+    assert!(stream.is_silent().await);
+    stream.say(response_headers("413", &[], false)).await;
+    let Some(Heard::ResponseHeaders(_)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    stream.say(response_body("too large", true)).await;
+    assert_eq!(stream.body().await, b"too large");
+    world.quiet().await;
+}
