@@ -75,6 +75,13 @@ pub(crate) enum Command {
     /// Balance over llama.cpp machines that serve one model, by free slots.
     #[command(after_help = BALANCER_EXAMPLES)]
     Balancer(Serve),
+    /// Tell Envoy where each request goes, over ext_proc.
+    ///
+    /// It routes as `gateway` does, by the same config file, and Envoy keeps the connections. --listen is where Envoy asks, by
+    /// gRPC.
+    #[cfg(feature = "envoy")]
+    #[command(after_help = PICKER_EXAMPLES)]
+    EndpointPicker(EndpointPicker),
     /// Read a config file and print every fault in it, each with its place.
     Check(Check),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
@@ -141,6 +148,54 @@ pub(crate) struct Serve {
     /// How long answers under way may take to end once the program is told to stop [default: 30s].
     #[arg(long, value_name = "TIME", env = "PADDLER_GRACE")]
     pub(crate) grace: Option<String>,
+}
+
+#[cfg(feature = "envoy")]
+const PICKER_EXAMPLES: &str = "Flags come before the environment, and both before the file.
+
+Examples:
+  paddler endpoint-picker --listen 127.0.0.1:9002 --upstream http://10.0.0.3:8000 --upstream http://10.0.0.4:8000
+  paddler endpoint-picker --config paddler.yaml --fallbacks 0";
+
+/// Flags come before the environment, and both before the file.
+#[cfg(feature = "envoy")]
+#[derive(Debug, Parser)]
+pub(crate) struct EndpointPicker {
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+    /// How many upstreams are named besides the one that is picked, for Envoy's own retries: 0 to 3. 0 for a cluster of type
+    /// ORIGINAL_DST, which takes one address alone [default: 3].
+    #[arg(long, value_name = "NUMBER", env = "PADDLER_FALLBACKS", value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub(crate) fallbacks: Option<u8>,
+    /// What an objective of the Gateway API is worth: high, standard, sheddable or a whole number. Repeat it for each.
+    #[arg(long, value_name = "NAME=PRIORITY", env = "PADDLER_OBJECTIVE", value_delimiter = ',', value_parser = objective)]
+    pub(crate) objective: Vec<(String, i32)>,
+    /// Do not believe the gateway's headers on objective, fairness id and model.
+    #[arg(long, env = "PADDLER_IGNORE_GATEWAY_HEADERS", value_parser = BoolishValueParser::new())]
+    pub(crate) ignore_gateway_headers: bool,
+}
+
+#[cfg(feature = "envoy")]
+fn objective(text: &str) -> Result<(String, i32), String> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, word) = parts.ok_or("write NAME=PRIORITY")?;
+    let priority = paddler_core::queue::Priority::read(word);
+    let priority = priority.ok_or("a priority is high, standard, sheddable or a whole number")?;
+    Ok((name.to_owned(), priority))
+}
+
+#[cfg(feature = "envoy")]
+impl EndpointPicker {
+    /// What it says of the picker, and what of the router.
+    pub(crate) fn split(self) -> (paddler_envoy::PickerOptions, Serve) {
+        let mut options = paddler_envoy::PickerOptions::default();
+        options.fallbacks = self.fallbacks.map_or(options.fallbacks, usize::from);
+        options.objectives = self.objective.into_iter().collect();
+        if self.ignore_gateway_headers {
+            options.gateway_headers = paddler_envoy::GatewayHeaders::Ignored;
+        }
+        (options, self.serve)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -7,11 +7,13 @@ use paddler_core::status::StatusLoop;
 use paddler_core::{Clock, Moment};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::front::Desk;
 use crate::reload::{Report, Request};
 
 /// What the management API and reloads share.
 pub(crate) struct Control {
     pub(crate) router: Router,
+    pub(crate) desk: Desk,
     pub(crate) statuses: StatusLoop,
     clock: Clock,
     /// The keys that the API wants, if it wants any.
@@ -28,6 +30,7 @@ impl Control {
     /// `reloads`: to the one who reloads, if somebody does.
     pub(crate) fn new(
         router: Router,
+        desk: Desk,
         statuses: StatusLoop,
         clock: Clock,
         keys: Option<Keys>,
@@ -35,6 +38,7 @@ impl Control {
     ) -> Self {
         Self {
             router,
+            desk,
             statuses,
             clock,
             keys: Mutex::new(keys.map(Arc::new)),

@@ -10,6 +10,7 @@ use paddler_engine::{Engine, EngineConfig};
 use tokio::time::timeout;
 
 use crate::Failure;
+use crate::front::Front;
 use crate::run::Gateway;
 use crate::secrets;
 use crate::settings::Loaded;
@@ -36,7 +37,7 @@ pub(crate) async fn demo() -> Result<(), Failure> {
     }
     let stops = Stops::listen()?;
     let secrets = secrets::read(&config, &[]).map_err(|faults| faults.join("\n"))?;
-    let gateway = Gateway::start(Loaded { config, secrets }).await?;
+    let gateway = Gateway::start(Loaded { config, secrets }, &Front::Clients).await?;
     if timeout(READY, gateway.all_ready()).await.is_err() {
         tracing::warn!("not every engine is ready yet");
     }

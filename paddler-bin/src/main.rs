@@ -6,6 +6,7 @@ mod check;
 mod control;
 mod demo;
 mod files;
+mod front;
 mod hash_key;
 mod management;
 mod open_files;
@@ -24,6 +25,7 @@ use paddler_core::config::Mode;
 use tracing_subscriber::EnvFilter;
 
 use args::{Args, Command};
+use front::Front;
 
 /// What went wrong, for the person at the terminal.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -82,8 +84,13 @@ fn quiet(said: &str) -> String {
 fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(check) => check::check(&check),
-        Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve)),
-        Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve)),
+        Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve, Front::Clients)),
+        Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve, Front::Clients)),
+        #[cfg(feature = "envoy")]
+        Command::EndpointPicker(picker) => {
+            let (options, serve) = picker.split();
+            to_its_end(run::run(Mode::Gateway, serve, Front::Envoy(options)))
+        }
         Command::HashKey => hash_key::hash_key(),
         Command::Demo => to_its_end(demo::demo()),
     }

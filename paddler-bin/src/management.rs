@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use paddler_core::forward::{Body, Router};
+use paddler_core::forward::Body;
 
 use crate::api;
 use crate::control::Control;
+use crate::front::Desk;
 
 /// `/metrics` for Prometheus; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
 /// [`api`]. `local`: the listener is reached from this machine alone.
@@ -25,7 +26,7 @@ pub(crate) async fn answer<B>(
     }
     let router = control.router.clone();
     let (status, content_type, text) = match (&request.method, request.uri.path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => figures(router).await,
+        (&Method::GET | &Method::HEAD, "/metrics") => figures(control.desk.clone()).await,
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
         (&Method::GET | &Method::HEAD, "/readyz") if router.is_ready() => {
             (StatusCode::OK, "text/plain", "ready\n".to_owned())
@@ -48,9 +49,9 @@ pub(crate) async fn answer<B>(
     Ok(response(request.uri.path(), status, content_type, text))
 }
 
-async fn figures(router: Router) -> (StatusCode, &'static str, String) {
+async fn figures(desk: Desk) -> (StatusCode, &'static str, String) {
     // A page about thousands of upstreams takes tens of milliseconds, in which no stream must stand still.
-    match tokio::task::spawn_blocking(move || router.metrics_page()).await {
+    match tokio::task::spawn_blocking(move || desk.metrics_page()).await {
         Ok(page) => (StatusCode::OK, "text/plain; version=0.0.4", page),
         Err(error) => (
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -24,6 +24,7 @@ use crate::Failure;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::files::{self, Contents, Watched};
+use crate::front::Front;
 use crate::secrets;
 use crate::settings::{self, Faulty, Loaded};
 use crate::stop::Hangups;
@@ -36,11 +37,12 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Origin {
     pub(crate) mode: Mode,
     pub(crate) args: Arc<Serve>,
+    pub(crate) front: Front,
 }
 
 impl Origin {
     pub(crate) async fn load(&self) -> Result<Loaded, Faulty> {
-        let Self { mode, args } = self.clone();
+        let Self { mode, args, .. } = self.clone();
         let broken = |error: tokio::task::JoinError| Faulty {
             why: error.to_string().into(),
             files: Vec::new(),
@@ -254,7 +256,10 @@ impl Reloads {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
         };
-        let options = settings::router_options(&config, keys.clone());
+        let options = self
+            .origin
+            .front
+            .adapt(settings::router_options(&config, keys.clone()));
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
         self.control.statuses.set_health(config.health).await?;

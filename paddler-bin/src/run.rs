@@ -11,13 +11,13 @@ use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
 use paddler_core::schedule::trees;
 use paddler_core::status::{Health, MemberList, Members, Report, StatusBoard, StatusLoop};
 use paddler_core::upstream::UpstreamSpec;
-use paddler_core::upstream::http::HttpConnect;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::args::Serve;
 use crate::control::Control;
+use crate::front::{Desk, Front};
 use crate::reload::{Origin, Reloads};
 use crate::secrets::Secrets;
 use crate::settings::Loaded;
@@ -25,12 +25,12 @@ use crate::stop::{Hangups, Stops};
 use crate::{Failure, management, open_files, settings};
 
 /// Serves by arguments until told to stop.
-pub(crate) async fn run(mode: Mode, args: Serve) -> Result<(), Failure> {
+pub(crate) async fn run(mode: Mode, args: Serve, front: Front) -> Result<(), Failure> {
     let (stops, hangups) = (Stops::listen()?, Hangups::listen()?);
     let args = Arc::new(args);
-    let origin = Origin { mode, args };
+    let origin = Origin { mode, args, front };
     let loaded = origin.load().await.map_err(|faulty| faulty.why)?;
-    Gateway::start(loaded)
+    Gateway::start(loaded, &origin.front)
         .await?
         .serve(stops, Some((origin, hangups)))
         .await
@@ -39,6 +39,7 @@ pub(crate) async fn run(mode: Mode, args: Serve) -> Result<(), Failure> {
 /// A router behind its listeners.
 pub(crate) struct Gateway {
     router: Router,
+    desk: Desk,
     // Dropped, the statuses would stand still.
     statuses: StatusLoop,
     clock: Clock,
@@ -54,8 +55,11 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Opens the listeners and begins to follow the upstreams.
-    pub(crate) async fn start(loaded: Loaded) -> Result<Self, Failure> {
+    pub(crate) async fn start(loaded: Loaded, front: &Front) -> Result<Self, Failure> {
         let Loaded { mut config, secrets } = loaded;
+        if let Some(fault) = front.fault(&config) {
+            return Err(fault.into());
+        }
         let Secrets {
             specs,
             keys,
@@ -64,7 +68,7 @@ impl Gateway {
         } = secrets;
         open_files::fit(config.limits.connections);
         let listener = bind(config.listen, "--listen").await?;
-        let options = settings::router_options(&config, keys.clone());
+        let options = front.adapt(settings::router_options(&config, keys.clone()));
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -73,16 +77,19 @@ impl Gateway {
         let (members, list) = MemberList::new(specs.iter().cloned());
         // The board has it from here on.
         let tree = std::mem::replace(&mut config.tree, trees::gateway());
+        let (connect, open) = front.prepare(&config);
         let statuses = StatusLoop::start(
             StatusBoard::with_options(tree, config.board_options()),
             vec![Box::new(list)],
-            Arc::new(HttpConnect::new(config.http_options())),
+            connect,
             Some(config.poll_options()),
             clock,
         );
         let router = Router::new(statuses.published(), clock, options);
+        let desk = open(router.clone());
         Ok(Self {
             router,
+            desk,
             statuses,
             clock,
             listener,
@@ -130,6 +137,7 @@ impl Gateway {
     pub(crate) async fn serve(self, stops: Stops, origin: Option<(Origin, Hangups)>) -> Result<(), Failure> {
         let Self {
             router,
+            desk,
             config,
             listener,
             ..
@@ -137,6 +145,7 @@ impl Gateway {
         let (ask, requests) = mpsc::channel(16);
         let control = Arc::new(Control::new(
             router.clone(),
+            desk.clone(),
             self.statuses,
             self.clock,
             self.management_keys,
@@ -167,7 +176,7 @@ impl Gateway {
         let stop = told_to_stop(&stops, &router, settle);
         let mut options = config.serve_options();
         options.tls = self.tls;
-        let served = serve(listener, router.clone(), options, stop, stops.reach(2)).await?;
+        let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
         drop(control);
         if let Served::Cut(connections) = served {
             return Err(

@@ -1,0 +1,98 @@
+//! Who asks where requests go?
+//!
+//! Clients themselves, over HTTP; or, with the feature `envoy`, Envoy in front of them. All else is the same.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use paddler_core::config::Config;
+use paddler_core::forward::{Router, RouterOptions, ServeOptions, Served, serve};
+use paddler_core::upstream::Connect;
+use paddler_core::upstream::http::HttpConnect;
+#[cfg(feature = "envoy")]
+use paddler_envoy::{EnvoyConnect, Picker, PickerOptions};
+use tokio::net::TcpListener;
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) enum Front {
+    Clients,
+    #[cfg(feature = "envoy")]
+    Envoy(PickerOptions),
+}
+
+/// What serves those who ask.
+#[derive(Debug, Clone)]
+pub(crate) enum Desk {
+    Clients(Router),
+    #[cfg(feature = "envoy")]
+    Envoy(Picker),
+}
+
+/// Makes a desk, once there is a router.
+type Open = Box<dyn FnOnce(Router) -> Desk + Send>;
+
+impl Front {
+    /// The router's options, as this front needs them.
+    pub(crate) fn adapt(&self, options: RouterOptions) -> RouterOptions {
+        match self {
+            Self::Clients => options,
+            #[cfg(feature = "envoy")]
+            Self::Envoy(picker) => picker.adapt(options),
+        }
+    }
+
+    /// How upstreams are reached, and what serves those who ask.
+    pub(crate) fn prepare(&self, config: &Config) -> (Arc<dyn Connect>, Open) {
+        let http = Arc::new(HttpConnect::new(config.http_options()));
+        match self {
+            Self::Clients => (http, Box::new(Desk::Clients)),
+            #[cfg(feature = "envoy")]
+            Self::Envoy(options) => {
+                let connect = EnvoyConnect::new(http);
+                let mut options = options.clone();
+                options.max_streams = config.limits.connections;
+                let polls = Arc::new(connect.clone());
+                let open = move |router| Desk::Envoy(Picker::new(router, &connect, &options));
+                (polls, Box::new(open))
+            }
+        }
+    }
+
+    /// What it cannot do that a config asks for.
+    pub(crate) fn fault(&self, config: &Config) -> Option<&'static str> {
+        if matches!(self, Self::Clients) || config.tls.is_none() {
+            return None;
+        }
+        let fault = "`tls` is about clients, whose connections Envoy has here: leave it out, and keep the gRPC listener \
+                     where only Envoy gets to";
+        Some(fault)
+    }
+}
+
+impl Desk {
+    /// All figures, as a page for Prometheus.
+    pub(crate) fn metrics_page(&self) -> String {
+        match self {
+            Self::Clients(router) => router.metrics_page(),
+            #[cfg(feature = "envoy")]
+            Self::Envoy(picker) => picker.router().metrics_page() + &picker.metrics_page(),
+        }
+    }
+
+    /// Serves until `stop`, and then until all has ended, the grace is over, or `cut`.
+    pub(crate) async fn serve(
+        self,
+        listener: TcpListener,
+        options: ServeOptions,
+        stop: impl Future<Output = ()> + Send,
+        cut: impl Future<Output = ()> + Send,
+    ) -> io::Result<Served> {
+        match self {
+            Self::Clients(router) => serve(listener, router, options, stop, cut).await,
+            #[cfg(feature = "envoy")]
+            Self::Envoy(picker) => paddler_envoy::serve(listener, picker, options.grace, stop, cut).await,
+        }
+    }
+}
