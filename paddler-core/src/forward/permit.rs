@@ -1,13 +1,16 @@
 //! May this client ask for this, and now?
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::options::RouterOptions;
 use super::refusal::Refusal;
 use super::rights::{Client, Exceeded, InUse, Limit};
 use crate::Moment;
-use crate::request::RequestFacts;
 use crate::request::path::decode_part;
+use crate::request::{AskedAdapter, RequestFacts, Scanned};
 use crate::status::Snapshot;
 
 /// A request of this client begins, unless too many are under way or came lately. Its body has not been read.
@@ -22,10 +25,13 @@ pub(super) fn permit(
     client: &Client,
     in_use: &mut InUse,
     (path, query): (&str, Option<&str>),
-    facts: &RequestFacts,
+    (facts, scanned): (&RequestFacts, Option<&Scanned>),
     (options, snapshot, now): (&RouterOptions, &Snapshot, Moment),
 ) -> Result<(), Refusal> {
     check_model(client, (path, query), facts, snapshot)?;
+    if let Some(scanned) = scanned {
+        check_adapter(client, &scanned.adapter, snapshot)?;
+    }
     let charged = client.charge(in_use, u64::from(facts.tokens).max(1), now);
     charged.map_err(|exceeded| refused(client, exceeded, options))
 }
@@ -48,16 +54,34 @@ fn check_model(
         None if client.may_use(model, snapshot) => return Ok(()),
         None => model.map(str::to_owned),
     };
-    let mut may: Vec<_> = listed.iter().take(20).map(|name| &**name).collect();
-    if listed.len() > may.len() {
-        may.push("...");
-    }
     let what = match refused {
         Some(model) => format!("this key may not use the model {model:?}"),
         None => "with this key, a request has to name its model".to_owned(),
     };
+    Err(not_listed(&what, listed))
+}
+
+/// Some engines take an adapter beside the model; it would be served whatever that is.
+fn check_adapter(client: &Client, adapter: &AskedAdapter, snapshot: &Snapshot) -> Result<(), Refusal> {
+    let Some(listed) = &client.models else {
+        return Ok(());
+    };
+    let what = match adapter {
+        AskedAdapter::None => return Ok(()),
+        AskedAdapter::Named(name) if client.may_use(Some(name), snapshot) => return Ok(()),
+        AskedAdapter::Named(name) => format!("this key may not use the adapter {name:?}"),
+        AskedAdapter::Unclear => "with this key, a request may name one adapter, and by its name".to_owned(),
+    };
+    Err(not_listed(&what, listed))
+}
+
+fn not_listed(what: &str, listed: &BTreeSet<Arc<str>>) -> Refusal {
+    let mut may: Vec<_> = listed.iter().take(20).map(|name| &**name).collect();
+    if listed.len() > may.len() {
+        may.push("...");
+    }
     let message = format!("{what}; it may use: {}", may.join(", "));
-    Err(Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message))
+    Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message)
 }
 
 /// The models that a query names.

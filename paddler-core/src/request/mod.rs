@@ -23,6 +23,6 @@ mod vllm;
 
 pub use facts::{FactsError, RequestFacts};
 pub use route::{BodyKind, Dialect, RequestClass, Route};
-pub use scan::{AskedModel, ScanError, ScanErrorKind, ScanLimits, Scanned, Scanner};
+pub use scan::{AskedAdapter, AskedModel, ScanError, ScanErrorKind, ScanLimits, Scanned, Scanner};
 pub use task::Task;
 pub use view::Facts;

@@ -118,6 +118,50 @@ async fn a_key_with_a_list_of_models_opens_those_by_any_of_their_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adapter_that_is_asked_for_beside_the_model_has_to_be_listed_too() {
+    let keys = "keys: [{name: base, key: sk-base, models: [llama-3]}, {name: one, key: sk-one, models: [sql]}, \
+                {name: all, key: sk-all}]";
+    let (engine, world) = two_models(keys).await;
+    let beside = |model: &str, key: &str, adapter: serde_json::Value| {
+        let mut body = of_model(model);
+        body[key] = adapter;
+        body
+    };
+    for (key, body) in [
+        ("sk-one", beside("sql", "lora_path", json!("llama-3"))),
+        ("sk-one", beside("sql", "lora_path", json!(["sql", "llama-3"]))),
+        ("sk-base", beside("llama-3", "lora_path", json!("secret"))),
+        ("sk-base", beside("llama-3", "lora_path", json!("unknown"))),
+        ("sk-base", beside("llama-3", "Adapter_Name", json!("secret"))),
+        (
+            "sk-base",
+            beside("llama-3", "lora", json!([{"id": 0, "scale": 1}])),
+        ),
+        (
+            "sk-base",
+            beside("llama-3", "parameters", json!({"adapter_id": "secret"})),
+        ),
+    ] {
+        let refused = post_as(&world, key, &body).await;
+        assert_eq!(
+            (refused.status, refused.reason()),
+            (403, "model_not_allowed"),
+            "{body}"
+        );
+    }
+    assert_eq!(engine.stats().requests, 0, "nothing of that was sent");
+    for (key, body) in [
+        ("sk-one", beside("sql", "lora_path", json!("sql"))),
+        ("sk-base", beside("llama", "lora_path", json!("sql"))),
+        ("sk-base", beside("llama", "lora_path", json!(null))),
+        ("sk-base", beside("llama", "lora", json!([]))),
+        ("sk-all", beside("llama", "lora_path", json!("secret"))),
+    ] {
+        assert_eq!(post_as(&world, key, &body).await.status, 200, "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_may_not_know_a_model_is_not_told_of_it() {
     let keys = "keys: [{name: few, key: sk-few, models: [llama-3, gone]}]";
     let (_engine, world) = two_models(keys).await;

@@ -1,6 +1,6 @@
 //! Each odd thing that a body may hold.
 
-use paddler_core::request::{AskedModel, ScanErrorKind, ScanLimits, Scanner};
+use paddler_core::request::{AskedAdapter, AskedModel, ScanErrorKind, ScanLimits, Scanner};
 
 use crate::{accepted, fault, scan, scan_in_all_ways};
 
@@ -304,4 +304,50 @@ fn a_failed_scanner_stays_failed() {
     let first = scanner.feed(b" 1").unwrap_err();
     assert_eq!(scanner.feed(b"fine").unwrap_err(), first);
     assert_eq!(scanner.finish().unwrap_err(), first);
+}
+
+#[test]
+fn an_adapter_that_is_asked_for_beside_the_model_is_seen() {
+    let named = |name: &str| AskedAdapter::Named(name.into());
+    for (body, adapter) in [
+        (
+            r#"{"model":"m","messages":[{"lora_path":"a"}],"x":{"lora":1}}"#,
+            AskedAdapter::None,
+        ),
+        (
+            r#"{"lora_path":null,"lora":[],"adapter":"","adapters":[null],"lora_id":false}"#,
+            AskedAdapter::None,
+        ),
+        (r#"{"lora_path":"a"}"#, named("a")),
+        (r#"{"LoRA_p\u0061th":"a","model":"m"}"#, named("a")),
+        (r#"{"lora_path":["a",null,"a"],"adapter_id":"a"}"#, named("a")),
+        (
+            r#"{"parameters":{"top_k":1,"adapter_id":"a","x":"b"},"inputs":"Hi"}"#,
+            named("a"),
+        ),
+        (
+            r#"{"parameters":{"x":"b","y":["c"]},"y":"d"}"#,
+            AskedAdapter::None,
+        ),
+        (
+            r#"{"parameters":{"adapter_id":"a"},"parameters":["b",{"adapter_id":"c"}]}"#,
+            named("a"),
+        ),
+        // The one that came last is not all that is asked for.
+        (r#"{"lora_path":"a","lora_path":"b"}"#, AskedAdapter::Unclear),
+        (r#"{"lora_path":"a","lora_path":null}"#, named("a")),
+        (r#"{"lora_path":["a","b"]}"#, AskedAdapter::Unclear),
+        (r#"{"lora_path":[["a"]]}"#, AskedAdapter::Unclear),
+        (r#"{"lora":[{"id":0,"scale":0.5}]}"#, AskedAdapter::Unclear),
+        (r#"{"lora_request":{"lora_name":"a"}}"#, AskedAdapter::Unclear),
+        (r#"{"lora_id":0}"#, AskedAdapter::Unclear),
+        (
+            r#"{"parameters":{"adapter_id":["a","b"]}}"#,
+            AskedAdapter::Unclear,
+        ),
+    ] {
+        assert_eq!(accepted(body).adapter, adapter, "{body}");
+    }
+    let long = format!("{{\"lora_path\":\"{}\"}}", "a".repeat(1_025));
+    assert_eq!(scan(long).unwrap().adapter, AskedAdapter::Unclear);
 }

@@ -38,7 +38,7 @@ use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
 use crate::observe::{InFlight, Metrics};
 use crate::request::path::{PathError, normalise};
-use crate::request::{RequestClass, RequestFacts, Route};
+use crate::request::{RequestClass, RequestFacts, Route, Scanned};
 use crate::upstream::{Carried, Dispatch, Only};
 
 /// A request from its arrival to its answer. Dropped before that, its client has left.
@@ -126,7 +126,7 @@ impl Router {
         );
         let mut intake = intake.await?;
         let (facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
-        passage.permit(&mut head, &facts)?;
+        passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
@@ -217,13 +217,13 @@ impl<'a> Passage<'a> {
     }
 
     /// Whether this client may ask for that, and now.
-    fn permit(&self, head: &mut Head, facts: &RequestFacts) -> Result<(), Refusal> {
+    fn permit(&self, head: &mut Head, asked: (&RequestFacts, Option<&Scanned>)) -> Result<(), Refusal> {
         let (Some(client), Some(in_use)) = (self.client, &mut head.in_use) else {
             return Ok(());
         };
         let Inner { published, clock, .. } = self.inner;
         let known = (self.options, &**published.load(), clock.now());
-        permit::permit(client, in_use, (self.path, head.uri.query()), facts, known)?;
+        permit::permit(client, in_use, (self.path, head.uri.query()), asked, known)?;
         if in_use.counts_tokens() {
             // What it uses is read from the answer, which has to be readable.
             let plain = HeaderValue::from_static("identity");

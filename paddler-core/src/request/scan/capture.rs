@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::error::ScanErrorKind;
 use super::field::{
     CONTENT, DOCUMENTS, Field, INPUT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, TEXT_2,
-    TEXT_KEYS, TEXTS, Tally, Value,
+    TEXT_KEYS, TEXTS, Tally, Value, names_adapter,
 };
-use super::{AskedModel, ScanLimits, Scanned};
+use super::{AskedAdapter, AskedModel, ScanLimits, Scanned};
 
 /// Every spelling of `model` that is kept track of. More than a few is no accident.
 const MAX_MODEL_KEYS: usize = 8;
@@ -52,6 +52,8 @@ pub(super) struct Capture {
     key: KeyBuffer,
     field: Field,
     media: bool,
+    /// Whether the current key of `parameters` names an adapter.
+    adapter_within: bool,
     sink: Sink,
     /// Decoded bytes of the current string.
     length: u64,
@@ -64,6 +66,7 @@ pub(super) struct Capture {
     background: bool,
     previous_response: bool,
     user: Option<String>,
+    adapter: AskedAdapter,
     tallies: [Tally; TEXT_KEYS.len()],
 }
 
@@ -74,6 +77,7 @@ impl Capture {
             key: KeyBuffer::default(),
             field: Field::Ignored,
             media: false,
+            adapter_within: false,
             sink: Sink::Drop,
             length: 0,
             kept: Vec::new(),
@@ -85,6 +89,7 @@ impl Capture {
             background: false,
             previous_response: false,
             user: None,
+            adapter: AskedAdapter::None,
             tallies: [Tally::default(); TEXT_KEYS.len()],
         }
     }
@@ -102,7 +107,19 @@ impl Capture {
             }
         } else if matches!(self.field, Field::Text(MESSAGES | PROMPT | INPUT | CONTENT)) {
             self.media = MEDIA_KEYS.contains(&self.key.as_str());
+        } else if depth == 2 && self.field == Field::Parameters {
+            self.adapter_within = names_adapter(self.key.as_str());
         }
+    }
+
+    /// Whether a value in this place names an adapter, or is the list of such. Those of a list are one deeper.
+    fn is_adapter(&self, place: Place) -> bool {
+        let top = match self.field {
+            Field::Adapter => 1,
+            Field::Parameters if self.adapter_within => 2,
+            _ => return false,
+        };
+        place.depth == top || (place.depth == top + 1 && place.in_array)
     }
 
     pub(super) fn string_begins(&mut self, place: Place) {
@@ -110,6 +127,10 @@ impl Capture {
         self.sink = match self.field {
             Field::Text(_) => Sink::Count,
             Field::Model | Field::User if place.depth == 1 => {
+                self.kept.clear();
+                Sink::Keep
+            }
+            _ if self.is_adapter(place) => {
                 self.kept.clear();
                 Sink::Keep
             }
@@ -173,6 +194,9 @@ impl Capture {
             self.tally(index, place, value);
             return Ok(());
         }
+        if self.is_adapter(place) {
+            self.adapter(place, value);
+        }
         if place.depth != 1 {
             return Ok(());
         }
@@ -196,7 +220,9 @@ impl Capture {
                     None
                 }
             }
-            Field::Text(_) | Field::Ignored => {}
+            // It begins anew, should it come twice.
+            Field::Parameters => self.adapter_within = false,
+            Field::Adapter | Field::Text(_) | Field::Ignored => {}
         }
         Ok(())
     }
@@ -214,6 +240,21 @@ impl Capture {
         if integer && place.in_array && matches!(index, PROMPT | INPUT) {
             tally.token_ids += 1;
         }
+    }
+
+    /// All that a body says of adapters counts, since engines differ in what they believe.
+    fn adapter(&mut self, place: Place, value: Value) {
+        let is_list = value == Value::Array && !place.in_array;
+        if is_list || matches!(value, Value::Null | Value::Bool(false)) {
+            return;
+        }
+        let name = (value == Value::String).then(|| self.take_kept()).flatten();
+        self.adapter = match (name, &self.adapter) {
+            (Some(name), _) if name.is_empty() => return,
+            (Some(name), AskedAdapter::None) => AskedAdapter::Named(name.into()),
+            (Some(name), AskedAdapter::Named(before)) if **before == *name => return,
+            _ => AskedAdapter::Unclear,
+        };
     }
 
     fn model(&mut self, value: Value, span: Range<u64>) -> Result<(), Fault> {
@@ -263,6 +304,7 @@ impl Capture {
             background: self.background,
             previous_response: self.previous_response,
             user: self.user.filter(|user| !user.is_empty()).map(Arc::from),
+            adapter: self.adapter,
             prompt_bytes: self.tallies.iter().map(|tally| tally.bytes).sum(),
             token_ids: self.tallies.iter().map(|tally| tally.token_ids).sum(),
             media: self

@@ -30,6 +30,31 @@ pub(super) const MESSAGES: usize = 6;
 /// Keys inside of a prompt whose strings are addresses or encoded files, not text.
 pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];
 
+/// Keys by which engines take an adapter beside the model: `lora_path` and `lora_id` are SGLang's, `lora` is llama.cpp's,
+/// `lora_request` TensorRT-LLM's, `adapter_id` and `adapter_source` LoRAX's and TGI's, who have them under `parameters` too,
+/// and `adapters` mistral.rs's. The others are what the next one may take.
+const ADAPTER_KEYS: [&str; 14] = [
+    "lora_path",
+    "lora_paths",
+    "lora_id",
+    "lora_name",
+    "lora_request",
+    "lora_config",
+    "lora",
+    "loras",
+    "adapter",
+    "adapters",
+    "adapter_id",
+    "adapter_name",
+    "adapter_path",
+    "adapter_source",
+];
+
+/// Whether a value of this key names an adapter. Some engines ignore case.
+pub(super) fn names_adapter(key: &str) -> bool {
+    ADAPTER_KEYS.iter().any(|name| key.eq_ignore_ascii_case(name))
+}
+
 /// What a top-level key is to us.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Field {
@@ -42,6 +67,9 @@ pub(super) enum Field {
     Background,
     PreviousResponse,
     User,
+    Adapter,
+    /// Holds such keys as stand at the top elsewhere.
+    Parameters,
     Text(usize),
 }
 
@@ -55,8 +83,10 @@ impl Field {
             "background" => Self::Background,
             "previous_response_id" => Self::PreviousResponse,
             "user" => Self::User,
+            "parameters" => Self::Parameters,
             // No other character folds to one of these letters, so that ASCII is enough.
             _ if key.eq_ignore_ascii_case("model") => Self::Model,
+            _ if names_adapter(key) => Self::Adapter,
             _ => {
                 let text = TEXT_KEYS.iter().position(|name| *name == key);
                 text.map_or(Self::Ignored, Self::Text)

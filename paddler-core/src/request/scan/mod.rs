@@ -92,6 +92,19 @@ impl AskedModel {
     }
 }
 
+/// Which adapter a body asks for in a key of its own, beside its model. Those who serve adapters as models need no such key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum AskedAdapter {
+    /// None.
+    None,
+    /// The one of this name, as in SGLang's `lora_path`.
+    Named(Arc<str>),
+    /// Which cannot be told: there are several, it goes by a number (llama.cpp's `lora`), or its name is longer than
+    /// [`ScanLimits::max_captured`].
+    Unclear,
+}
+
 /// What a body says, as far as it matters for routing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -122,6 +135,9 @@ pub struct Scanned {
     pub previous_response: bool,
     /// `user`: a string, not empty, not longer than [`ScanLimits::max_captured`]; else `None`.
     pub user: Option<Arc<str>>,
+    /// What stands under `lora_path`, `lora`, `adapter_id` and other keys by which engines take an adapter, ignoring ASCII case,
+    /// at the top or in `parameters`: a name, or a list of names. All of them count.
+    pub adapter: AskedAdapter,
     /// How much text the prompt has, in bytes of UTF-8 after decoding: all strings (not keys) under `messages`,
     /// `prompt`, `input`, `content`, `documents`, `texts`, `text_1`, `text_2`, `query`, `system`, `instructions`,
     /// `tools`, `functions`, `input_prefix`, `input_suffix` and `input_extra`, without media.
