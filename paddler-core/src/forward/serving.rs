@@ -14,16 +14,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 #[cfg(feature = "tls")]
 use super::accept::OverTls;
-use super::accept::{Connection, Peer};
+use super::accept::{Connection, Io, Peer};
 use super::body::Body;
 #[cfg(feature = "http2")]
 use super::http2;
-use super::line::Line;
+use super::line::{Line, LineIo};
 use super::server::ServeOptions;
 use super::upgrade::Within;
 use super::vetting::vet;
@@ -93,7 +92,7 @@ where
     let result = tokio::select! {
         // First: how it ended by itself counts.
         biased;
-        result = begin(io, line.clone(), serving) => result,
+        result = speak(io, line.clone(), serving) => result,
         // All that goes on for it is dropped.
         () = line.hung_up() => return,
     };
@@ -109,120 +108,104 @@ where
     }
 }
 
-/// Encrypts the connection, if it is to be, and speaks.
-#[cfg(feature = "tls")]
-async fn begin<S>(
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    line: Arc<Line>,
-    serving: Serving<S>,
-) -> hyper::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
-    S::Future: Send + 'static,
-{
-    match serving.options.tls.clone() {
-        None => speak(io, line, serving).await,
-        // It is larger than all the rest, so whoever does not encrypt holds no room for it.
-        Some(tls) => Box::pin(encrypted(tls, io, line, serving)).await,
-    }
+/// A connection of which it is known what is spoken over it.
+struct Begun {
+    io: Box<dyn Io>,
+    #[cfg(feature = "http2")]
+    http2: bool,
+    #[cfg(feature = "tls")]
+    over_tls: bool,
 }
 
-#[cfg(feature = "tls")]
-async fn encrypted<S>(
-    tls: super::tls::Tls,
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    line: Arc<Line>,
-    mut serving: Serving<S>,
-) -> hyper::Result<()>
+/// Speaks what the client speaks.
+async fn speak<S>(io: LineIo, line: Arc<Line>, serving: Serving<S>) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
 {
-    let stop = serving.stop();
-    let accepted = tokio::select! {
+    let begun = tokio::select! {
         biased;
-        accepted = tls.accept(io) => accepted,
+        // It is larger than all the rest, and no room is held for it once it is over.
+        begun = Box::pin(begin(io, line.clone(), serving.options.clone(), serving.peer)) => begun,
         // Nothing goes on yet.
-        () = stop => return Ok(()),
+        () = serving.stop() => None,
     };
-    serving.over_tls = true;
-    match accepted {
-        #[cfg(feature = "http2")]
-        Ok((io, true)) => speak(io, line, serving).await,
-        Ok((io, _)) => http1(io, line, serving).await,
-        Err(error) => {
-            if super::tls::is_plain(&error) {
-                // It was answered, and may still be sending.
-                line.answered(true);
+    let Some(begun) = begun else {
+        return Ok(());
+    };
+    #[cfg(feature = "tls")]
+    let serving = Serving {
+        over_tls: begun.over_tls,
+        ..serving
+    };
+    #[cfg(feature = "http2")]
+    if begun.http2 {
+        let (options, stop) = (serving.options.clone(), serving.stop());
+        let answer = move |request| serving.answer(request);
+        // What most connections never come to is not held room for in each.
+        return Box::pin(http2::serve(begun.io, &options, answer, stop)).await;
+    }
+    http1(begun.io, line, serving).await
+}
+
+/// Encrypts the connection, if it is to be, and reads until it is clear what the client speaks. `None`: it has ended.
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(unused_variables, reason = "there is nothing to encrypt with")
+)]
+async fn begin(io: LineIo, line: Arc<Line>, options: ServeOptions, peer: Peer) -> Option<Begun> {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &options.tls {
+        let begun = match tls.accept(io).await {
+            #[cfg(feature = "http2")]
+            Ok((io, true)) => listen(io, options.header_timeout).await,
+            Ok((io, _)) => Some(Begun::http1(io)),
+            Err(error) => {
+                if super::tls::is_plain(&error) {
+                    // It was answered, and may still be sending.
+                    line.answered(true);
+                }
+                tracing::debug!(%error, peer = %peer.0, "no TLS with a client");
+                None
             }
-            tracing::debug!(%error, peer = %serving.peer.0, "no TLS with a client");
-            Ok(())
-        }
+        };
+        return begun.map(|begun| Begun {
+            over_tls: true,
+            ..begun
+        });
     }
+    listen(io, options.header_timeout).await
 }
 
-/// Speaks.
-#[cfg(not(feature = "tls"))]
-async fn begin<S>(
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    line: Arc<Line>,
-    serving: Serving<S>,
-) -> hyper::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
-    S::Future: Send + 'static,
-{
-    speak(io, line, serving).await
-}
-
-/// Speaks what the client speaks.
-#[cfg(feature = "http2")]
-async fn speak<S>(
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    line: Arc<Line>,
-    serving: Serving<S>,
-) -> hyper::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
-    S::Future: Send + 'static,
-{
-    use super::preface::{Read, preface};
-    let (limit, stop) = (serving.options.header_timeout, serving.stop());
-    let read = tokio::select! {
-        biased;
-        read = tokio::time::timeout(limit, preface(io)) => read,
-        // Nothing goes on yet.
-        () = stop => return Ok(()),
+/// What a client speaks who has not said it yet. `None`: it has left before it said a word, or said none in time.
+#[cfg_attr(
+    not(feature = "http2"),
+    expect(unused_variables, clippy::unused_async, reason = "there is one protocol")
+)]
+async fn listen(io: impl Io + 'static, limit: std::time::Duration) -> Option<Begun> {
+    #[cfg(feature = "http2")]
+    return match tokio::time::timeout(limit, super::preface::preface(io)).await {
+        Ok(Ok(read)) => Some(Begun {
+            http2: read.http2,
+            ..Begun::http1(read.io)
+        }),
+        Ok(Err(_)) | Err(_) => None,
     };
-    match read {
-        Ok(Ok(Read { io, http2: true })) => {
-            let (options, stop) = (serving.options.clone(), serving.stop());
-            // What most connections never come to is not held room for in each.
-            Box::pin(http2::serve(
-                io,
-                &options,
-                move |request| serving.answer(request),
-                stop,
-            ))
-            .await
-        }
-        Ok(Ok(Read { io, http2: false })) => http1(io, line, serving).await,
-        // It has left before it said a word, or said none in time.
-        Ok(Err(_)) | Err(_) => Ok(()),
-    }
+    #[cfg(not(feature = "http2"))]
+    Some(Begun::http1(io))
 }
 
-/// Speaks what the client speaks.
-#[cfg(not(feature = "http2"))]
-async fn speak<S>(
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    line: Arc<Line>,
-    serving: Serving<S>,
-) -> hyper::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
-{
-    http1(io, line, serving).await
+impl Begun {
+    /// In clear, as far as is known.
+    fn http1(io: impl Io + 'static) -> Self {
+        Self {
+            io: Box::new(io),
+            #[cfg(feature = "http2")]
+            http2: false,
+            #[cfg(feature = "tls")]
+            over_tls: false,
+        }
+    }
 }
 
 fn builder(options: &ServeOptions) -> http1::Builder {
@@ -234,29 +217,26 @@ fn builder(options: &ServeOptions) -> http1::Builder {
     builder
 }
 
-async fn http1<S>(
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    line: Arc<Line>,
-    serving: Serving<S>,
-) -> hyper::Result<()>
+async fn http1<S>(io: Box<dyn Io>, line: Arc<Line>, serving: Serving<S>) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + 'static,
 {
-    let (builder, stop, watched) = (builder(&serving.options), serving.stop(), line.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
-        watched.asked(request.version());
-        let (answer, watched) = (serving.answer(request), watched.clone());
-        async move {
-            let answer = answer.await;
-            watched.answered(answer.headers().contains_key(CONNECTION));
-            Ok::<_, Infallible>(answer)
-        }
-    });
-    let mut connection = pin!(
+    let stop = serving.stop();
+    let mut connection = pin!({
+        let (builder, watched) = (builder(&serving.options), line.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            watched.asked(request.version());
+            let (answer, watched) = (serving.answer(request), watched.clone());
+            async move {
+                let answer = answer.await;
+                watched.answered(answer.headers().contains_key(CONNECTION));
+                Ok::<_, Infallible>(answer)
+            }
+        });
         builder
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades()
-    );
+    });
     let result = tokio::select! {
         biased;
         result = connection.as_mut() => result,

@@ -18,8 +18,9 @@ use super::sending::Sending;
 use super::{AT_ONCE, Error};
 use crate::upstream::http::pool::Pooled;
 
-/// The block that events are cut out of, in bytes: room for a few of the usual size.
-const BLOCK: usize = 1024;
+/// The block that events are cut out of, in bytes: room for one or two of the usual size. The same block is used for the
+/// next ones as soon as these have been written.
+const BLOCK: usize = 512;
 
 /// What large answers are read into, in bytes. Beyond 128 KiB allocators ask the system for each.
 const LARGE: usize = 64 * 1024;
