@@ -11,6 +11,7 @@ mod acquiring;
 mod answers;
 mod at_once;
 mod by_model;
+mod charging;
 #[cfg(feature = "decompress")]
 mod compressed;
 mod ejecting;
