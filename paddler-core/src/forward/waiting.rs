@@ -5,6 +5,7 @@
 //! it, as a lease that is already his, so nobody can take it on the way. Whoever leaves is out at once, and a lease that was
 //! handed to him meanwhile is handed on.
 
+mod beside;
 mod finder;
 mod offering;
 mod owed;
@@ -184,7 +185,7 @@ impl Places {
             self.wake.stand(queue.len() + 1);
             let now = self.clock.now();
             let ends = self.next_look(&queue);
-            let mut place = self.finder.place(facts, tried, now, News::Yes);
+            let mut place = self.arrive(&queue, (facts, tried), now);
             let contended = place.is_ok() && !queue.is_empty();
             if contended {
                 // Those who came before may have it first.
@@ -192,7 +193,11 @@ impl Places {
                 place = Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
                 if !queue.has_room_for(facts) {
                     self.offer(&mut queue, now, &mut answers);
-                    place = self.finder.place(facts, tried, now, News::Yes);
+                    place = self.arrive(&queue, (facts, tried), now);
+                    if let Ok(found) = &place {
+                        let upstream = found.place.lease.upstream();
+                        queue.went(upstream, Priority::of(facts.priority), now);
+                    }
                 }
             }
             let result = match place {
@@ -212,6 +217,17 @@ impl Places {
         };
         deliver(answers);
         result
+    }
+
+    /// A place for somebody who comes while others wait, but for what is held back for one of them.
+    fn arrive(
+        &self,
+        queue: &WaitQueue<Waiter>,
+        (facts, tried): (&RequestFacts, &Tried),
+        now: Moment,
+    ) -> Result<Found, Ending> {
+        let kept = queue.kept_from(Priority::of(facts.priority));
+        self.finder.place_beside(&kept, (facts, tried), now, News::Yes)
     }
 
     fn enqueue(
@@ -279,7 +295,12 @@ struct Standing<'a> {
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
         let mut queue = self.places.queue();
+        let ends = self.places.next_look(&queue);
         let left = queue.remove(self.ticket, self.places.clock.now());
+        if self.places.next_look(&queue) < ends {
+            // What was held back for him is free for others.
+            self.places.wake.notify.notify_one();
+        }
         self.places.wake.stand(queue.len());
         drop(queue);
         drop(left);

@@ -31,6 +31,8 @@ struct Hold {
     whose: Short,
     since: Moment,
     until: Moment,
+    /// Whose it was waits no more.
+    over: bool,
     served: bool,
 }
 
@@ -92,16 +94,18 @@ impl Holds {
                 whose,
                 since: now,
                 until,
+                over: false,
                 served: false,
             });
         }
     }
 
-    /// He waits no more, so what was held back for him is free for others from the next round on.
+    /// He waits no more, so what was held back for him is free for others, who are asked again at once.
     pub(super) fn left(&mut self, ticket: Ticket, now: Moment) {
         self.short.retain(|short| short.ticket != ticket);
         if let Some(hold) = self.held.iter_mut().find(|hold| hold.whose.ticket == ticket) {
             hold.until = hold.until.min(now);
+            hold.over = true;
         }
     }
 
@@ -122,7 +126,7 @@ impl Holds {
         let others = self
             .held
             .iter()
-            .filter(|hold| hold.whose.priority <= priority && Some(hold.whose.ticket) != who);
+            .filter(|hold| !hold.over && hold.whose.priority <= priority && Some(hold.whose.ticket) != who);
         others.map(|hold| hold.whose.upstream.clone()).collect()
     }
 }

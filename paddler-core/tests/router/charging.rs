@@ -80,7 +80,15 @@ async fn a_cancelled_request_costs_no_more_than_its_place() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_broke_and_is_sent_once_more_is_paid_for_once() {
-    let a = Stub::start([Do::Stall, Do::Close, Do::Close, Do::Close, Do::Stall, Do::ok("{}")]).await;
+    let a = Stub::start([
+        Do::Stall,
+        Do::Close,
+        Do::Close,
+        Do::Close,
+        Do::Stall,
+        Do::ok("{}"),
+    ])
+    .await;
     let b = Stub::start([Do::Stall]).await;
     let listed = |names: &[&str]| Models::Listed(names.iter().map(|name| ModelEntry::new(*name)).collect());
     let world = setup()

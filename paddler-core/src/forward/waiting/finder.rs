@@ -150,21 +150,33 @@ impl Finder {
 
     /// Whether anybody could take the request, at once or when there is room, besides those who are left out for it now.
     pub(super) fn others_could(&self, facts: &RequestFacts, tried: &Tried, now: Moment) -> bool {
+        match self.look(facts, facts.weight, tried, now) {
+            Some(Outcome::Picked(_)) => true,
+            Some(Outcome::Wait(ending)) => ending.reason.is_contention(),
+            Some(Outcome::Refuse(_)) | None => false,
+        }
+    }
+
+    /// Who would get the request if it had this weight. `None`: a part of the tree panicked.
+    pub(super) fn look(
+        &self,
+        facts: &RequestFacts,
+        weight: u32,
+        tried: &Tried,
+        now: Moment,
+    ) -> Option<Outcome> {
         let snapshot = self.published.load();
         let except = tried.left_out(now);
-        let (view, seed) = (facts.as_facts(), self.next_seed());
+        let mut view = facts.as_facts();
+        view.weight = weight;
         let ask = Ask {
             only: facts.only.as_deref(),
-            ..Ask::new(&view, now, seed).except(&except)
+            ..Ask::new(&view, now, self.next_seed()).except(&except)
         };
         let outcome = guarded(facts, |at| {
             SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, at))
         });
-        match outcome {
-            Ok(Outcome::Picked(_)) => true,
-            Ok(Outcome::Wait(ending)) => ending.reason.is_contention(),
-            Ok(Outcome::Refuse(_)) | Err(_) => false,
-        }
+        outcome.ok()
     }
 
     fn walk<O: Observer>(

@@ -50,9 +50,17 @@ impl Places {
 
     /// Asks somebody who waits whether he can use what is free.
     fn ask(&self, waiting: &Waiting<Waiter>, asks: Asks, max_wait: Duration, now: Moment) -> Offer<Answer> {
-        let (facts, tried) = (&waiting.facts, &waiting.tried);
-        let ending = match self.finder.place(facts, tried, now, News::No) {
-            Ok(found) => return Offer::Place(Ok(found)),
+        let (facts, tried, kept) = (&waiting.facts, &waiting.tried, waiting.kept_from());
+        let ending = match self.finder.place_beside(kept, (facts, tried), now, News::No) {
+            Ok(found) => {
+                let lease = &found.place.lease;
+                let (upstream, weight) = (lease.upstream().clone(), lease.weight());
+                return Offer::PlaceAt {
+                    place: Ok(found),
+                    upstream,
+                    weight,
+                };
+            }
             Err(ending) => ending,
         };
         if ending.class != Class::Later || self.is_in_vain((facts, tried), &ending, max_wait, now) {
@@ -60,12 +68,16 @@ impl Places {
             return Offer::Leave(Err(NoPlace::Ending { ending, waited: true }));
         }
         let told = self.told(&ending, tried, now);
+        let may_be_short = ending.reason.is_contention();
         waiting.handle.last.replace(ending);
         // Once nothing is free, the walk can give nobody a place, so the rest are not asked.
         if !asks.each_kind && !self.finder.published.load().has_room() {
-            Offer::Full(told)
-        } else {
-            Offer::Wait(told)
+            return Offer::Full(told);
+        }
+        let short_at = || self.finder.short_at(kept, (facts, tried), now);
+        match may_be_short.then(short_at).flatten() {
+            Some(upstream) => Offer::Short { told, upstream },
+            None => Offer::Wait(told),
         }
     }
 

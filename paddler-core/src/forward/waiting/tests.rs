@@ -16,6 +16,7 @@ use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
 use crate::status::{StatusBoard, StatusEvent};
 use crate::upstream::{ModelEntry, Models, Transport, Upstream, UpstreamId, UpstreamSpec};
 
+mod heavy;
 mod vain;
 
 #[derive(Debug)]
