@@ -1,6 +1,6 @@
 //! How is an upstream reached over HTTP?
 //!
-//! Over small pools of connections, one for HTTP/1.1, which is spoken here ([`http1`]), and one for HTTP/2, which hyper
+//! Over small pools of connections, one for HTTP/1.1, which is spoken here (`http1`), and one for HTTP/2, which hyper
 //! speaks. A client library would do the sending, but not tell whether a request was sent, whether its connection had been
 //! used before, or whether a byte came back, and that is what decides whether a request may be sent again.
 
