@@ -224,10 +224,30 @@ impl Stream {
         placed(common, metadata)
     }
 
-    /// The body that comes back, and whether its end did.
+    /// Where to go, or the status and the reason of a refusal.
+    pub(crate) async fn placed_or_refused(&mut self) -> Result<Placed, (u16, String)> {
+        let heard = timeout(HANG, self.hear.message()).await.expect("nothing is said");
+        let answer = heard.unwrap().unwrap();
+        match answer.response.unwrap() {
+            Heard::RequestHeaders(headers) => Ok(placed(headers.response.unwrap(), answer.dynamic_metadata)),
+            Heard::ImmediateResponse(refusal) => {
+                let (status, headers, _) = read_immediate(refusal);
+                Err((status, headers["x-paddler-reason"].clone()))
+            }
+            other => panic!("no destination: {other:?}"),
+        }
+    }
+
+    /// The body that comes back, to its end.
     pub(crate) async fn body(&mut self) -> Vec<u8> {
-        let mut body = Vec::new();
+        self.body_in_pieces().await.0
+    }
+
+    /// The body that comes back, and in how many pieces.
+    pub(crate) async fn body_in_pieces(&mut self) -> (Vec<u8>, usize) {
+        let (mut body, mut pieces) = (Vec::new(), 0);
         loop {
+            pieces += 1;
             let common = match self.hear().await.unwrap().expect("the body does not end") {
                 Heard::RequestBody(answer) | Heard::ResponseBody(answer) => answer.response.unwrap(),
                 other => panic!("no piece of a body: {other:?}"),
@@ -238,7 +258,7 @@ impl Stream {
             assert!(piece.body.len() <= 62_000);
             body.extend(piece.body);
             if piece.end_of_stream {
-                return body;
+                return (body, pieces);
             }
         }
     }
