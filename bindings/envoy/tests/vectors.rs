@@ -314,7 +314,7 @@ async fn request(id: &str, params: &Value, expect: &Value) -> Result<(), String>
     let mut stream = world.ask(&headers, subset, &pieces).await;
     let placed = stream.placed_or_refused().await;
     if DEVIATIONS.iter().any(|(deviant, _)| *deviant == id) {
-        let refused = placed.err().map(|(status, reason)| (status, reason));
+        let refused = placed.err();
         return check("refused", &refused, &Some((503, "no_upstream".to_owned())));
     }
     let placed = match (placed, expect["immediate_status"].as_u64()) {

@@ -211,17 +211,10 @@ impl Stream {
         self.say(request_body(BODY, true)).await;
     }
 
-    /// Where to go, as the answer to headers, and what else is said of the request's headers.
+    /// Where to go, as the answer to headers or to a body, and what else is said of the request's headers.
     pub(crate) async fn placed(&mut self) -> Placed {
-        let heard = timeout(HANG, self.hear.message()).await.expect("nothing is said");
-        let answer = heard.unwrap().unwrap();
-        let metadata = answer.dynamic_metadata.clone();
-        let common = match answer.response.unwrap() {
-            Heard::RequestHeaders(answer) => answer.response.unwrap(),
-            Heard::RequestBody(answer) => answer.response.unwrap(),
-            other => panic!("no destination: {other:?}"),
-        };
-        placed(common, metadata)
+        let placed = self.placed_or_refused().await;
+        placed.unwrap_or_else(|refused| panic!("no destination: {refused:?}"))
     }
 
     /// Where to go, or the status and the reason of a refusal.
@@ -230,6 +223,7 @@ impl Stream {
         let answer = heard.unwrap().unwrap();
         match answer.response.unwrap() {
             Heard::RequestHeaders(headers) => Ok(placed(headers.response.unwrap(), answer.dynamic_metadata)),
+            Heard::RequestBody(body) => Ok(placed(body.response.unwrap(), answer.dynamic_metadata)),
             Heard::ImmediateResponse(refusal) => {
                 let (status, headers, _) = read_immediate(refusal);
                 Err((status, headers["x-paddler-reason"].clone()))
