@@ -59,7 +59,7 @@ impl Dial for Swallows {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_connection_is_made() {
+async fn while_a_connection_is_made_and_the_place_is_free_at_once() {
     let clock = Clock::new();
     let statuses = StatusLoop::start(
         StatusBoard::new(trees::gateway()),

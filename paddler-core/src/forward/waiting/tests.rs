@@ -252,10 +252,17 @@ async fn handing_out_goes_on_after_a_panic() {
     );
     let handing_out = tokio::spawn(places.clone().keep_handing_out());
     drop(held);
-    // What broke has it, and gives it back by leaving.
-    while waiting(&places) > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let soon = async |what: &str, many: usize| {
+        let waits = async {
+            while waiting(&places) != many {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), waits)
+            .await
+            .expect(what);
+    };
+    soon("it gets what is free", 0).await;
     let next = tokio::spawn({
         let places = places.clone();
         async move {
@@ -265,10 +272,10 @@ async fn handing_out_goes_on_after_a_panic() {
                 .is_ok()
         }
     });
-    while waiting(&places) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    soon("the next one waits", 1).await;
+    // What broke has a place, and gives it back by leaving.
     drop(breaks);
+    soon("so does the next one", 0).await;
     assert!(next.await.unwrap());
     handing_out.abort();
 }
