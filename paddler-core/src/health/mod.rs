@@ -16,6 +16,11 @@
 //! | that request lasts | after 10 s an answered poll lets the upstream back in, slowly: it lives, and works on it |
 //! | everybody who could serve a model is out | panic: for that model none of them is left out, since somebody has to be wrong |
 //!
+//! A request without weight (`GET /version`) costs its engine nothing, so its answer says nothing of the work that does: it
+//! ends no row, is no probe (nor refused for the one under way), pauses nobody and counts in no rate, and its faults, which
+//! may be those of its path alone, count no more than its answers. Only that no connection can be made says the same whoever
+//! asked. Where others are well it goes to none that is probed: it would find out nothing there.
+//!
 //! "Too many" and "everybody" are counted among those who could serve the same model (or alias, or adapter), those that
 //! answer for any with them, and an upstream that has told no models among all: what is well and serves something else
 //! can stand in for nobody. Who is let in by panic serves only what nobody else is in for ([`last_resort`]). So for whoever

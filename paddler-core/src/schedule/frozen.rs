@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::context::Reads;
+use super::pick::Ask;
 use crate::status::{ModelRow, Snapshot};
 use crate::upstream::{CELLS, LANES, Reserve, bit, set};
 
@@ -81,12 +82,12 @@ impl TryFrom<Written> for Frozen {
 }
 
 impl Frozen {
-    /// `model` is known of what is asked for, if anything is known. `anything`: no model is asked for.
+    /// `model` is known of what is asked for, if anything is known.
     pub(crate) fn read(
         &mut self,
         snapshot: &Snapshot,
         model: Option<&ModelRow>,
-        anything: bool,
+        ask: &Ask<'_>,
         reads: Reads,
     ) {
         let ledger = &snapshot.ledger;
@@ -94,7 +95,10 @@ impl Frozen {
         let read = |what| if reads.contains(what) { words } else { 0 };
         self.shut.clear();
         self.shut.extend((0..words).map(|word| ledger.shut(word)));
-        self.spare_last_resorts(snapshot, model, anything);
+        if ask.facts.weight == 0 {
+            self.let_weightless_in(snapshot);
+        }
+        self.spare_last_resorts(snapshot, model, ask);
         self.drained.clear();
         self.drained.extend((0..words).map(|word| ledger.drained(word)));
         column(&mut self.reserve, read(Reads::LOAD), |chunk, to| {
@@ -109,9 +113,28 @@ impl Frozen {
         self.adapters(snapshot, model, read(Reads::ADAPTERS));
     }
 
-    /// Leaves out those who are there for whom nobody else could serve, where somebody else can.
-    fn spare_last_resorts(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, anything: bool) {
-        let last = |word| snapshot.ledger.last_resort(word);
+    /// A probe that is under way shuts nobody out who takes no room.
+    fn let_weightless_in(&mut self, snapshot: &Snapshot) {
+        let ledger = &snapshot.ledger;
+        for (word, shut) in self.shut.iter_mut().enumerate() {
+            *shut &= !ledger.probing(word) | ledger.drained(word);
+        }
+    }
+
+    /// Leaves out those who are there for whom nobody else could serve, where somebody else can. For a request without
+    /// weight, which can be no probe, those who are probed are such: it would find out nothing there.
+    fn spare_last_resorts(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, ask: &Ask<'_>) {
+        let anything = ask.facts.model.is_none();
+        // Who names whom he wants, or was elsewhere before, takes what there is.
+        let spares_probed = ask.facts.weight == 0 && ask.only.is_none() && ask.except.is_empty();
+        let last = |word| {
+            let probed = if spares_probed {
+                snapshot.ledger.probing(word)
+            } else {
+                0
+            };
+            snapshot.ledger.last_resort(word) | probed
+        };
         if (0..self.shut.len()).all(|word| last(word) == 0) {
             return;
         }

@@ -91,8 +91,7 @@ impl Snapshot {
         observer: &mut O,
     ) -> Outcome {
         let model = ask.facts.model.and_then(|name| self.model(name));
-        let anything = ask.facts.model.is_none();
-        scratch.frozen.read(self, model, anything, reads);
+        scratch.frozen.read(self, model, ask, reads);
         self.walk(lost, model, ask, scratch, observer)
     }
 

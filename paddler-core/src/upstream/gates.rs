@@ -3,6 +3,9 @@
 //! One bit for each upstream and question, so that a pick reads a word for many of them. Gates are changed, and the right
 //! to probe is given back, under a lock that a pick takes only where it meets such a change as a probe.
 //!
+//! A request without weight costs its engine nothing, so it finds out nothing: it is no probe, and the one that is under way
+//! is no reason to refuse it. Only a gate that is closed for all is closed to it.
+//!
 //! The right to probe is a word of its own: who has it, and since when. The bits only say so to scans. It is held until
 //! the probe has said how it went, or has ended; a gate that opens for all makes it void, and a pause does not.
 
@@ -155,6 +158,11 @@ impl Gates {
         self.closed.load(Relaxed)
     }
 
+    /// Those that let one in at a time, whether one is there or not.
+    pub(super) fn probing(&self) -> u64 {
+        self.probing.load(Relaxed)
+    }
+
     /// Those that let in only whom nobody else could serve.
     pub(super) fn last_resort(&self) -> u64 {
         self.last_resort.load(Relaxed)
@@ -233,8 +241,11 @@ impl Gates {
         changed.ok().map(Right)
     }
 
-    /// Goes in, unless the gate is closed, by now or by the one who probes.
-    pub(super) fn enter(&self, lane: usize, now: Moment) -> Option<Entry> {
+    /// Goes in, unless the gate is closed, by now or, for whoever has weight, by the one who probes.
+    pub(super) fn enter(&self, lane: usize, weight: u32, now: Moment) -> Option<Entry> {
+        if weight == 0 && is_set(&self.probing, lane) {
+            return Some(Entry::Usual);
+        }
         if is_set(&self.closed, lane) {
             return None;
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Moment;
-use crate::health::{FaultReceipt, HealthBook, Verdict};
+use crate::health::{Fault, FaultReceipt, HealthBook, Verdict};
 use crate::status::Snapshot;
 use crate::upstream::adapters::NameId;
 use crate::upstream::ledger::{Take, Taken};
@@ -91,7 +91,13 @@ impl Lease {
     /// breaks off later. What it means for the upstream is seen by the next pick, without a publish.
     ///
     /// A fault comes with a receipt, for when it turns out to be the request's own.
+    ///
+    /// Of a request without weight only [`Fault::Unreachable`] is heard: what costs an engine nothing says nothing of the
+    /// work that does.
     pub fn report(&mut self, verdict: Verdict, now: Moment) -> Option<FaultReceipt> {
+        if self.weight == 0 && verdict != Verdict::Fault(Fault::Unreachable) {
+            return None;
+        }
         let taken = self.taken.as_mut()?;
         // Who is busy says nothing of how he is: the next one may find out once this one has ended.
         let probe = taken.probe().filter(|_| !matches!(verdict, Verdict::Busy(_)));

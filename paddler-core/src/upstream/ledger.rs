@@ -302,6 +302,11 @@ impl Ledger {
             .map_or(0, |chunk| chunk.barred.load(Relaxed) | chunk.gates.closed())
     }
 
+    /// The upstreams of one word of the candidate set that let in one request with weight at a time.
+    pub(crate) fn probing(&self, word: usize) -> u64 {
+        self.known_chunk(word).map_or(0, |chunk| chunk.gates.probing())
+    }
+
     /// The upstreams of one word of the candidate set that are out for their health, and get what nobody else could
     /// serve.
     pub(crate) fn last_resort(&self, word: usize) -> u64 {
@@ -317,7 +322,7 @@ impl Ledger {
             return None;
         }
         let (chunk, lane) = self.chunk(place);
-        let entry = chunk.gates.enter(lane, now)?;
+        let entry = chunk.gates.enter(lane, take.weight, now)?;
         let taken = self.take((place, tenancy), take, Span::of(now), |word| {
             word.take(tenancy, take.weight)
         });

@@ -8,6 +8,12 @@ use super::ledger::{Ledger, Take};
 use super::young::{Span, YoungWeight};
 use crate::Moment;
 
+const ONE: Take = Take {
+    weight: 1,
+    tokens: 0,
+    adapter: None,
+};
+
 fn open_names(cells: &AdapterCells) -> Vec<u32> {
     let mut names = Vec::new();
     cells.for_each_open(|name| names.push(name.0));
@@ -137,17 +143,7 @@ fn a_place_begins_with_an_open_gate() {
             (ledger.shut(0), ledger.last_resort(0), ledger.is_watched(3)),
             (0, 0, false)
         );
-        let take = || {
-            ledger.try_take(
-                3,
-                tenancy,
-                Take {
-                    weight: 1,
-                    ..Take::default()
-                },
-                Moment::ZERO,
-            )
-        };
+        let take = || ledger.try_take(3, tenancy, ONE, Moment::ZERO);
         let taken = [take().unwrap(), take().unwrap()];
         taken.into_iter().for_each(|taken| ledger.give_back(taken));
         ledger.close(3);
@@ -165,7 +161,7 @@ fn a_probe_that_has_spoken_lets_the_next_one_know() {
     });
     let tenancy = ledger.open(3, 8);
     ledger.set_gate(3, Gate::Probe, true);
-    let take = || ledger.try_take(3, tenancy, Take::default(), Moment::ZERO);
+    let take = || ledger.try_take(3, tenancy, ONE, Moment::ZERO);
     let mut first = take().unwrap();
     assert!(take().is_none());
     ledger.end_probe(&mut first);

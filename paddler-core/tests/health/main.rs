@@ -4,11 +4,12 @@
 
 mod models;
 mod probing;
+mod weightless;
 
 use std::time::Duration;
 
 use paddler_core::Moment;
-use paddler_core::health::{Fault, HealthState, Verdict};
+use paddler_core::health::{Cause, Fault, HealthState, Verdict};
 #[cfg(feature = "proxy")]
 use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::Facts;

@@ -458,6 +458,28 @@ fn a_probe_that_goes_in_and_a_gate_that_stays() {
     });
 }
 
+/// Who takes no room is let in beside a probe, and neither takes the right to it nor gives it back.
+#[test]
+fn a_probe_and_one_without_weight() {
+    model(3, || {
+        let (ledger, tenant) = ledger(8);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                let look = take(&ledger, tenant, CONTROL).expect("a probe shuts out no control");
+                assert!(look.probe().is_none());
+                ledger.give_back(look);
+            })
+        };
+        let probe = take(&ledger, tenant, ONE).expect("the other one is no probe");
+        other.join().unwrap();
+        assert!(take(&ledger, tenant, ONE).is_none(), "one at a time");
+        ledger.give_back(probe);
+        assert_zero(&ledger, tenant);
+    });
+}
+
 /// A pause neither ends a probe nor is ended by it.
 #[test]
 fn a_probe_that_ends_and_a_pause() {

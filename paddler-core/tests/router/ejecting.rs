@@ -10,7 +10,7 @@ use paddler_core::upstream::UpstreamId;
 use paddler_engine::{Engine, EngineConfig, Fault, FaultRule};
 use serde_json::{Value, json};
 
-use super::client::{Answer, CHAT, Client, End, HANG, ask, chat, eventually, post, stream};
+use super::client::{Answer, CHAT, Client, End, HANG, ask, chat, eventually, get, post, stream};
 use super::stub::{Do, Stub};
 use super::world::{Setup, World, engine, nowhere, of, quick, spec};
 
@@ -381,4 +381,29 @@ async fn when_all_have_asked_to_be_left_alone_the_client_is_told_for_how_long() 
     let world = strict().queue(9, HANG).start([of("busy", &busy)]).await;
     assert_eq!(post(world.addr, CHAT, &chat(1)).await.status, 200);
     world.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_breaks_each_generation_is_left_out_though_it_answers_looks() {
+    let (fails, looks) = (
+        "HTTP/1.1 502 Bad\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+    );
+    let dead = Stub::start([Do::SayToPost(fails.into(), looks.into())]).await;
+    let works = engine(quick().slots(8)).await;
+    let world = strict()
+        .start([spec("dead", &dead.url), of("works", &works)])
+        .await;
+    let mut lost = 0;
+    for n in 0..40 {
+        let mut body = another(n);
+        // It may not be sent a second time.
+        body["store"] = json!(true);
+        lost += u32::from(post(world.addr, CHAT, &body).await.status != 200);
+        for _ in 0..6 {
+            get(world.addr, "/version").await;
+        }
+    }
+    assert!(is_ejected(&world, "dead"));
+    assert_eq!(lost, 3, "as many as eject");
 }

@@ -24,6 +24,8 @@ pub(crate) enum Do {
     SayInPieces(Vec<Vec<u8>>),
     /// Writes these bytes if they answer the first request of a connection, and closes all other connections.
     SayOnFresh(Vec<u8>),
+    /// Writes the one to a POST, and the other to anything else.
+    SayToPost(Vec<u8>, Vec<u8>),
     /// Closes.
     Close,
     /// Nothing, for ever.
@@ -134,6 +136,7 @@ async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec
                 return;
             }
         }
+        let is_post = buffer.starts_with(b"POST ");
         let number = {
             let mut seen = seen.lock().unwrap();
             seen.push(std::mem::take(&mut buffer));
@@ -142,6 +145,10 @@ async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec
         match &script[number.min(script.len() - 1)] {
             Do::Say(bytes) => stream.write_all(bytes).await.unwrap(),
             Do::SayAndClose(bytes) => return stream.write_all(bytes).await.unwrap(),
+            Do::SayToPost(bytes, others) => {
+                let bytes = if is_post { bytes } else { others };
+                stream.write_all(bytes).await.unwrap();
+            }
             Do::SayToTwo(bytes) => {
                 while seen.lock().unwrap().len() < 2 {
                     sleep(Duration::from_millis(1)).await;
