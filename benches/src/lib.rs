@@ -12,5 +12,7 @@
 //! cargo run --release -p paddler-benches --bin chaos -- --seconds 600
 //! cargo run --release -p paddler-benches --bin streams -- --streams 9500 --seconds 300
 //! ```
+//!
+//! What the endpoint picker adds to a request through Envoy is measured by `--bin picker`, which says how.
 
 pub mod harness;

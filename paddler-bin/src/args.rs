@@ -250,6 +250,17 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    #[cfg(feature = "envoy")]
+    #[test]
+    fn objectives_are_names_with_priorities() {
+        assert_eq!(objective("chat=high"), Ok(("chat".to_owned(), 1)));
+        assert_eq!(objective("a=b=-7").ok(), None);
+        assert_eq!(objective("batch=-7"), Ok(("batch".to_owned(), -7)));
+        for wrong in ["chat", "=high", "chat=urgent"] {
+            assert!(objective(wrong).is_err(), "{wrong}");
+        }
+    }
+
     #[test]
     fn each_flag_has_the_variable_of_its_name() {
         for command in Args::command().get_subcommands() {

@@ -74,6 +74,14 @@ impl Modes {
             }
             BodySendMode::None | BodySendMode::Grpc => ResponseBody::Hidden,
         };
+        let in_turn = request == RequestBody::Late || response == ResponseBody::Answered;
+        if in_turn && config.send_body_without_waiting_for_header_response {
+            return Err(
+                "bodies that come before their headers are answered are not served in this mode: \
+                        leave send_body_without_waiting_for_header_response out, or use FULL_DUPLEX_STREAMED"
+                    .to_owned(),
+            );
+        }
         Ok(Self { request, response })
     }
 }
@@ -98,6 +106,15 @@ mod tests {
         assert_eq!(of(3, 3), Ok((RequestBody::Whole, ResponseBody::Answered)));
         assert_eq!(of(4, 4), Ok((RequestBody::Duplex, ResponseBody::Duplex)));
         assert!(of(5, 4).is_err() && of(4, 5).is_err() && of(77, 4).is_err());
+        let hasty = |request, response| {
+            let config = ProtocolConfiguration {
+                request_body_mode: request,
+                response_body_mode: response,
+                send_body_without_waiting_for_header_response: true,
+            };
+            Modes::of(Some(&config)).is_ok()
+        };
+        assert!(hasty(4, 4) && !hasty(1, 4) && !hasty(4, 1));
         let unsaid = Modes::of(None).unwrap();
         assert_eq!(
             (unsaid.request, unsaid.response),

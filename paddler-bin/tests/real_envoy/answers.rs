@@ -197,6 +197,33 @@ async fn a_client_that_leaves_ends_its_request_and_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_waits_in_the_queue_is_not_late_for_envoy() {
+    let Some(envoy) = envoy() else { return };
+    let slow = paddler_engine::EngineConfig::llamacpp("tiny")
+        .slots(1)
+        .decode_tokens_per_second(20.0);
+    let engine = paddler_engine::Engine::start(slow).await.unwrap();
+    for (mode, patience) in [("FULL_DUPLEX_STREAMED", "0.1s"), ("BUFFERED", "30s")] {
+        let edit = |text: String| {
+            let text = text.replace("message_timeout: 30s", &format!("message_timeout: {patience}"));
+            text.replace(
+                "request_body_mode: FULL_DUPLEX_STREAMED",
+                &format!("request_body_mode: {mode}"),
+            )
+        };
+        let upstreams = [engine.addr()];
+        let world = World::start(&envoy, Example::OriginalDst, &upstreams, &["--fallbacks=0"], edit).await;
+        let body = chat("tiny", 20);
+        let (first, second) = tokio::join!(world.ask(post(CHAT, &body)), world.ask(post(CHAT, &body)));
+        assert!(
+            first.is_good() && second.is_good(),
+            "{mode}: {first:?} {second:?}"
+        );
+        assert_eq!(engine.stats().max_running, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_addresses_is_more_than_original_dst_takes() {
     let Some(envoy) = envoy() else { return };
     let (a, b) = (engine().await, engine().await);
