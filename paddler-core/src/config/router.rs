@@ -64,6 +64,7 @@ pub use self::timeouts::{ModelTimeouts, Timeouts};
 pub use self::tls::{ClientCertificates, ListenerTls};
 use super::fault::{ConfigFaults, Faults};
 use super::network::Network;
+use super::read::At;
 use super::registry::Registry;
 use super::value::Value;
 use crate::schedule::{Tree, trees};
@@ -164,6 +165,29 @@ impl UpstreamConfig {
             spec,
             api_key_file: None,
         }
+    }
+
+    /// Reads one upstream in the words of a config, for a host that has a list of its own. `name` is that of the file, or of
+    /// whatever it was, for the faults.
+    ///
+    /// ```
+    /// use paddler_core::config::{UpstreamConfig, Value};
+    ///
+    /// let read = |json| UpstreamConfig::from_value(&Value::from_json(&json).unwrap(), "");
+    /// let gpu = read(serde_json::json!({"id": "gpu-1", "url": "http://10.0.0.3:8080", "models": ["llama-3"]})).unwrap();
+    /// assert_eq!(gpu.spec.id.as_str(), "gpu-1");
+    ///
+    /// let faults = read(serde_json::json!({"url": "10.0.0.3:8080", "max_in_flihgt": 4})).unwrap_err();
+    /// assert_eq!(faults.faults.len(), 2);
+    /// assert_eq!(faults.faults[1].to_string(), "max_in_flihgt: unknown key; did you mean \"max_in_flight\"?");
+    /// ```
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path and, where the value has places, its place.
+    pub fn from_value(value: &Value, name: &str) -> Result<Self, ConfigFaults> {
+        let mut faults = Faults::default();
+        let upstream = upstream::upstream(&At::root(value), 0, &mut Default::default(), &mut faults);
+        faults.finish(name, upstream)
     }
 }
 

@@ -40,10 +40,6 @@ const MAX_REFUSAL: usize = 64 * 1024;
 /// The longest that it is read. It is a few hundred bytes that were ready with the head.
 const READ_REFUSAL: Duration = Duration::from_secs(2);
 
-/// The longest that an upstream gets nothing from anybody because of what it has told one: it may mean that request alone,
-/// and does not say so. The request itself stays away for as long as it is told.
-const PAUSED_FOR_ALL: Duration = Duration::from_secs(15);
-
 /// The request as each attempt sends it.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -299,18 +295,9 @@ fn verdict(status: StatusCode, headers: &HeaderMap, outgoing: &Outgoing) -> Verd
     {
         return Verdict::Answered;
     }
-    let asked = || retry_after(headers).map(|asked| asked.min(PAUSED_FOR_ALL));
-    match status {
-        StatusCode::TOO_MANY_REQUESTS => Verdict::Busy(asked()),
-        StatusCode::SERVICE_UNAVAILABLE => asked().map_or(Verdict::Fault(Fault::Unavailable), |asked| {
-            Verdict::FaultUntil(Fault::Unavailable, asked)
-        }),
-        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Verdict::Fault(Fault::Unavailable),
-        StatusCode::INTERNAL_SERVER_ERROR => Verdict::Fault(Fault::Failed {
-            request: outgoing.held.fingerprint(),
-        }),
-        _ => Verdict::Answered,
-    }
+    Verdict::of_status(status.as_u16(), retry_after(headers), || {
+        outgoing.held.fingerprint()
+    })
 }
 
 fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock) -> Failed {

@@ -1,9 +1,7 @@
 //! Who is sent no work for now, though it is there?
 //!
 //! One machine for all upstreams: `healthy -> ejected -> probing (one request at a time) -> warming -> healthy`. It is
-//! pure, with events and time as arguments. What it learns is kept by upstream, across changes of its spec, and while it is
-//! away, for [`longest_time`](crate::config::HealthRules::longest_time): a source that flaps makes no machine well. Another
-//! URL is another machine.
+//! pure, with events and time as arguments. What it learns is kept by upstream, across changes of its spec.
 //!
 //! | what happens | what follows |
 //! |---|---|
@@ -91,7 +89,6 @@ use crate::Moment;
 pub use book::FaultReceipt;
 pub(crate) use book::{HealthBook, Known};
 pub(crate) use groups::Serves;
-pub(crate) use member::Past;
 
 /// How an attempt to use an upstream went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +102,38 @@ pub enum Verdict {
     Fault(Fault),
     /// It failed and says for how long it wants to be left alone: 503 with `Retry-After`.
     FaultUntil(Fault, Duration),
+}
+
+/// The longest that an upstream gets nothing from anybody because of what it has told one: it may mean that request alone,
+/// and does not say so.
+const PAUSED_FOR_ALL: Duration = Duration::from_secs(15);
+
+impl Verdict {
+    /// What the head of an answer says by its HTTP status, and by how long it wants to be left alone (`Retry-After`), of which
+    /// no more than 15 s count.
+    /// `request` gives the fingerprint of what was asked, if it matters: see [`Fault::Failed`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use paddler_core::health::{Fault, Verdict};
+    ///
+    /// let says = |status, seconds: Option<u64>| Verdict::of_status(status, seconds.map(Duration::from_secs), || 7);
+    /// assert_eq!(says(200, None), Verdict::Answered);
+    /// assert_eq!(says(404, None), Verdict::Answered, "that is the request's own");
+    /// assert_eq!(says(429, Some(3)), Verdict::Busy(Some(Duration::from_secs(3))));
+    /// assert_eq!(says(503, Some(3)), Verdict::FaultUntil(Fault::Unavailable, Duration::from_secs(3)));
+    /// assert_eq!(says(502, Some(3)), Verdict::Fault(Fault::Unavailable));
+    /// assert_eq!(says(500, None), Verdict::Fault(Fault::Failed { request: 7 }));
+    /// ```
+    pub fn of_status(status: u16, retry_after: Option<Duration>, request: impl FnOnce() -> u64) -> Self {
+        match (status, retry_after.map(|asked| asked.min(PAUSED_FOR_ALL))) {
+            (429, asked) => Self::Busy(asked),
+            (503, Some(asked)) => Self::FaultUntil(Fault::Unavailable, asked),
+            (502..=504, _) => Self::Fault(Fault::Unavailable),
+            (500, _) => Self::Fault(Fault::Failed { request: request() }),
+            _ => Self::Answered,
+        }
+    }
 }
 
 /// What an upstream did wrong.
@@ -223,7 +252,7 @@ pub struct UpstreamHealth {
     pub paused_until: Option<Moment>,
     /// Faults in a row so far.
     pub faults: u32,
-    /// How often it was ejected since it joined, or since before it was away, if that is still known.
+    /// How often it was ejected since it joined.
     pub ejections: u64,
 }
 

@@ -21,6 +21,19 @@ use super::outcome::{Class, Reason};
 pub struct NodeId(pub(crate) u32);
 
 impl NodeId {
+    /// The node of this number, as a host keeps it that can hold numbers alone. A tree may have no such node.
+    ///
+    /// ```
+    /// use paddler_core::schedule::{NodeId, trees};
+    ///
+    /// let tree = trees::balancer();
+    /// assert_eq!(tree.title(NodeId::new(1)), Some("require healthy"));
+    /// assert_eq!(tree.title(NodeId::new(99)), None);
+    /// ```
+    pub fn new(number: u32) -> Self {
+        Self(number)
+    }
+
     /// The number.
     pub fn get(self) -> u32 {
         self.0

@@ -45,7 +45,7 @@ pub struct StatusLoop {
 
 enum Command {
     Apply(StatusEvent),
-    SetTree(Tree),
+    SetTree(Arc<Tree>),
     SetHealth(HealthRules),
     SetPoll(Option<PollOptions>),
     Publish(oneshot::Sender<()>),
@@ -151,9 +151,9 @@ impl StatusLoop {
     ///
     /// # Errors
     /// When the loop has ended.
-    pub async fn set_tree(&self, tree: Tree) -> Result<(), LoopEnded> {
+    pub async fn set_tree(&self, tree: impl Into<Arc<Tree>>) -> Result<(), LoopEnded> {
         self.commands
-            .send(Command::SetTree(tree))
+            .send(Command::SetTree(tree.into()))
             .await
             .map_err(|_| LoopEnded)
     }
@@ -169,8 +169,7 @@ impl StatusLoop {
             .map_err(|_| LoopEnded)
     }
 
-    /// Takes an upstream out of every pick at once, or lets it back in, as [`StatusBoard::set_draining`] does. Answers whether it
-    /// is known.
+    /// Takes an upstream out of every pick at once, or lets it back in. Answers whether it is known.
     ///
     /// # Errors
     /// When the loop has ended.

@@ -40,12 +40,17 @@ pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig>
 
 /// Which upstream of the list had an id or an address first.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     ids: HashMap<UpstreamId, usize>,
     addresses: HashMap<Address, usize>,
 }
 
-fn upstream(at: &At<'_>, index: usize, seen: &mut Seen, faults: &mut Faults) -> Option<UpstreamConfig> {
+pub(super) fn upstream(
+    at: &At<'_>,
+    index: usize,
+    seen: &mut Seen,
+    faults: &mut Faults,
+) -> Option<UpstreamConfig> {
     if let Kind::String(url) = &at.value.kind {
         let mend = format!("write {{url: {url}}}");
         at.fault_mend(faults, format!("{} alone is not an upstream", quoted(url)), mend);
