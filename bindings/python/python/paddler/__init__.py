@@ -1,0 +1,62 @@
+"""Routes each LLM request to the upstream that will answer it soonest, and can say why.
+
+::
+
+    import paddler
+
+    board = paddler.Board("gateway")
+    board.upsert("gpu-1", "http://10.0.0.3:8080", models=["llama"], max_in_flight=4)
+    router = paddler.Router(board)
+    with router.pick(model="llama", prompt_tokens=300) as lease:
+        lease.sent()
+        ...  # send the request to lease.upstream.url; when the answer begins:
+        lease.first_byte()
+"""
+
+from ._errors import (
+    BadRequest,
+    Busy,
+    ConfigError,
+    Fault,
+    ModelNotFound,
+    NodeFailed,
+    Refused,
+    Unavailable,
+)
+from ._paddler import (
+    Board,
+    Candidate,
+    Explanation,
+    Facts,
+    Lease,
+    Report,
+    Step,
+    Tree,
+    Upstream,
+    __version__,
+    read_vllm,
+)
+from ._router import Router
+
+__all__ = [
+    "BadRequest",
+    "Board",
+    "Busy",
+    "Candidate",
+    "ConfigError",
+    "Explanation",
+    "Facts",
+    "Fault",
+    "Lease",
+    "ModelNotFound",
+    "NodeFailed",
+    "Refused",
+    "Report",
+    "Router",
+    "Step",
+    "Tree",
+    "Unavailable",
+    "Upstream",
+    "__version__",
+    "read_vllm",
+]

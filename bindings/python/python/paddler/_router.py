@@ -1,0 +1,83 @@
+"""How does a request wait for a place?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
+
+from . import _paddler
+from ._paddler import Explanation, Facts, Lease, Upstream, Waiting
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Asked(TypedDict, total=False):
+    """What a pick is asked by name; each outweighs what the facts say."""
+
+    model: str | None
+    prompt_tokens: int | None
+    weight: int | None
+    task: str | None
+    priority: int | None
+    tenant: str | None
+    session: str | None
+    stream: bool | None
+    only: Iterable[str | Upstream] | None
+    exclude: Iterable[str | Upstream] | None
+    seed: int | None
+
+
+class Router(_paddler.Router):
+    """Decides where requests go, by what is known on a board.
+
+    ``pick`` answers at once. ``wait`` and ``acquire`` stand in the board's queue until there is room, for which the board has
+    to be started. Any number of threads may use one router.
+    """
+
+    def explain(self, facts: Facts | None = None, **asked: Unpack[Asked]) -> Explanation:
+        """What a pick would do now, and why. Nothing is reserved, so the one that follows may go elsewhere."""
+        explanation = self._ask(facts, explain=True, **asked)
+        assert isinstance(explanation, Explanation)
+        return explanation
+
+    def wait(self, facts: Facts | None = None, *, timeout: float | None = None, **asked: Unpack[Asked]) -> Lease:
+        """Like ``pick``, but waits in turn for room: ``timeout`` seconds at most, and never longer than the board's
+        ``max_wait``. Other threads run meanwhile.
+
+        Raises ``Refused`` when nobody had room in time, or it became known that nobody will.
+        """
+        lease = self._ask(facts, timeout=timeout, **asked)
+        assert isinstance(lease, Lease)
+        return lease
+
+    async def acquire(
+        self, facts: Facts | None = None, *, timeout: float | None = None, **asked: Unpack[Asked]
+    ) -> Lease:
+        """The same for an event loop. Cancelled, it leaves the queue, and a place that was just found goes to the next."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Lease] = loop.create_future()
+
+        def settle(lease: Lease | None, error: BaseException | None) -> None:
+            if future.done():
+                if lease is not None:
+                    lease.release()
+            elif lease is not None:
+                future.set_result(lease)
+            elif error is not None:
+                future.set_exception(error)
+
+        def done(lease: Lease | None, error: BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, lease, error)
+            except RuntimeError:  # The loop is closed: nobody wants the place any more.
+                if lease is not None:
+                    lease.release()
+
+        waiting = self._ask(facts, timeout=timeout, done=done, **asked)
+        assert isinstance(waiting, Waiting)
+        try:
+            return await future
+        finally:
+            waiting.cancel()

@@ -1,0 +1,139 @@
+//! How does Python write an upstream?
+//!
+//! In the words of a config: the core reads them, and says what is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use paddler_core::config::{Key, Kind, UpstreamConfig, Value};
+use paddler_core::upstream::http::UpstreamKey;
+use paddler_core::upstream::{Models, UpstreamId, UpstreamSpec};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::refuse;
+use crate::value::{repr, value};
+
+/// What Python knows of an upstream and the core has no name for.
+pub(crate) struct Extra(pub(crate) Py<PyAny>);
+
+impl PartialEq for Extra {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is(&other.0)
+    }
+}
+
+/// What an upstream is.
+#[pyclass(frozen, module = "paddler")]
+pub(crate) struct Upstream(pub(crate) Arc<UpstreamSpec>);
+
+#[pymethods]
+impl Upstream {
+    #[getter]
+    fn id(&self) -> &str {
+        self.0.id.as_str()
+    }
+
+    #[getter]
+    fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    #[getter]
+    fn labels(&self) -> BTreeMap<String, String> {
+        self.0.labels.clone()
+    }
+
+    /// The names of its models, as the user has said them. ``None``: the engine is asked, or any will do.
+    #[getter]
+    fn models(&self) -> Option<Vec<String>> {
+        match self.0.models.as_ref()? {
+            Models::Listed(models) => Some(models.iter().map(|model| model.id.to_string()).collect()),
+            _ => None,
+        }
+    }
+
+    /// The most weight that may be open there at once, as the user has said it.
+    #[getter]
+    fn max_in_flight(&self) -> Option<u32> {
+        self.0.limits.max_in_flight
+    }
+
+    /// The object that was given as ``extra``.
+    #[getter]
+    fn extra(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        Some(self.0.extensions.get::<Extra>()?.0.clone_ref(py))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<paddler.Upstream {} at {}>", self.0.id, self.0.url)
+    }
+}
+
+/// The name of an upstream.
+pub(crate) fn id(name: &str) -> PyResult<UpstreamId> {
+    UpstreamId::new(name).map_err(|invalid| PyValueError::new_err(invalid.to_string()))
+}
+
+/// Names of upstreams, or the upstreams themselves.
+pub(crate) fn ids(objects: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<UpstreamId>> {
+    let Some(objects) = objects else {
+        return Ok(Vec::new());
+    };
+    if objects.is_instance_of::<PyString>() {
+        let message = format!("{} is one name: put it into a list", repr(objects));
+        return Err(PyTypeError::new_err(message));
+    }
+    let one = |object: Bound<'_, PyAny>| match object.cast::<Upstream>() {
+        Ok(upstream) => Ok(upstream.get().0.id.clone()),
+        Err(_) => id(object.extract()?),
+    };
+    objects.try_iter()?.map(|object| one(object?)).collect()
+}
+
+/// An upstream as it is written; what it was `before` keeps what is the same.
+pub(crate) fn spec(
+    py: Python<'_>,
+    (id, url): (&str, &str),
+    settings: Option<&Bound<'_, PyDict>>,
+    (api_key, extra): (Option<&str>, Option<Py<PyAny>>),
+    before: Option<&UpstreamSpec>,
+) -> PyResult<UpstreamSpec> {
+    let text = |key: &str, text: &str| {
+        let key = Key {
+            text: key.into(),
+            place: None,
+        };
+        (key, Value::new(Kind::String(text.into())))
+    };
+    let mut pairs = vec![text("id", id), text("url", url)];
+    if let Some(settings) = settings {
+        let none = &mut |object: &Bound<'_, PyAny>| Err(PyTypeError::new_err(repr(object)));
+        if let Kind::Map(said) = value(settings, none)?.kind {
+            // Nothing said is nothing set.
+            pairs.extend(said.into_iter().filter(|(_, value)| value.kind != Kind::Null));
+        }
+    }
+    let read = UpstreamConfig::from_value(&Value::new(Kind::Map(pairs)), "");
+    let UpstreamConfig {
+        mut spec,
+        api_key_file,
+        ..
+    } = read.map_err(|faults| refuse::config(py, &faults))?;
+    let from_file = api_key_file.map(std::fs::read_to_string).transpose()?;
+    if let Some(key) = api_key.or(from_file.as_deref().map(str::trim)) {
+        let key = UpstreamKey::new(key);
+        let key = key.ok_or_else(|| PyValueError::new_err("a key is of visible ASCII characters"))?;
+        spec.extensions.insert(key);
+    }
+    if let Some(extra) = extra {
+        spec.extensions.insert(Extra(extra));
+    }
+    // The same values again are no change.
+    if let Some(before) = before {
+        spec.extensions.keep::<UpstreamKey>(&before.extensions);
+        spec.extensions.keep::<Extra>(&before.extensions);
+    }
+    Ok(spec)
+}

@@ -1,0 +1,117 @@
+"""Do the examples do what they say, with real requests to engines that are simulated?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paddler
+from conftest import HANG, Engine, eventually
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    uvicorn = pytest.importorskip("uvicorn")
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    eventually("it listens", lambda: bool(server.started))
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(HANG)
+
+
+def chat(model: str, tokens: int = 8, **more: Any) -> dict[str, Any]:
+    return {"model": model, "max_tokens": tokens, "messages": [{"role": "user", "content": "Hi"}], **more}
+
+
+def test_a_proxy_in_fastapi(engines: Callable[..., Engine]) -> None:
+    pytest.importorskip("fastapi")
+    httpx = pytest.importorskip("httpx")
+    from fastapi_proxy import create_app
+
+    tiny = {name: engines("--model", "tiny", "--slots", "2") for name in ("a", "b", "c")}
+    upstreams = {name: engine.url for name, engine in tiny.items()}
+    upstreams["large"] = engines("--face", "vllm", "--model", "large").url
+    app = create_app(upstreams)
+    with served(app) as url, httpx.Client(base_url=url, timeout=HANG) as client:
+        path = "/v1/chat/completions"
+        answer = client.post(path, json=chat("large"))
+        assert (answer.status_code, answer.headers["x-upstream"]) == (200, "large")
+        # More than there are slots: the others wait, and none is refused.
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda _: client.post(path, json=chat("tiny")), range(64)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert {answer.headers["x-upstream"] for answer in answers} == {"a", "b", "c"}
+        # One goes away: who meets that goes elsewhere.
+        tiny["c"].stop()
+        for _ in range(10):
+            answer = client.post(path, json=chat("tiny"))
+            assert (answer.status_code, answer.headers["x-upstream"] in {"a", "b"}) == (200, True)
+        streamed = client.post(path, json=chat("tiny", stream=True))
+        assert streamed.headers["content-type"].startswith("text/event-stream")
+        assert streamed.text.rstrip().endswith("data: [DONE]")
+        for body, status in [(chat("huge"), 404), ({"model": 7}, 400)]:
+            refused = client.post(path, json=body)
+            assert refused.status_code == status and refused.headers["x-paddler-reason"], refused.text
+        eventually("all is given back", lambda: not any(app.state.board.in_flight(name) for name in upstreams))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_routing_strategy_of_litellm(engines: Callable[..., Engine]) -> None:
+    litellm = pytest.importorskip("litellm")
+    from litellm_strategy import PaddlerStrategy
+
+    deployments = [
+        {
+            "model_name": "tiny",
+            "litellm_params": {"model": "openai/tiny", "api_base": f"{engines('--slots', '1').url}/v1", "api_key": "none"},
+            "model_info": {"id": name},
+        }
+        for name in ("a", "b")
+    ]
+
+    async def run(strategy: PaddlerStrategy, router: Any) -> None:
+        messages = [{"role": "user", "content": "Hi"}]
+
+        async def ask(**more: Any) -> str:
+            answer = await router.acompletion(model="tiny", messages=messages, max_tokens=4, **more)
+            if more.get("stream"):
+                parts = [part.choices[0].delta.content or "" async for part in answer]
+                return "".join(parts)
+            return str(answer.choices[0].message.content)
+
+        answers = await asyncio.gather(*(ask(stream=number % 3 == 0) for number in range(24)))
+        assert all(answers)
+        for _ in range(1000):
+            if not strategy.leases:
+                break
+            await asyncio.sleep(0.01)
+        assert not strategy.leases, "each lease has ended"
+        with pytest.raises(Exception, match="no upstream serves the model"):
+            await strategy.async_get_available_deployment("huge")
+
+    with paddler.Board("gateway").start(poll_interval=0.2) as board:
+        strategy = PaddlerStrategy(board, deployments)
+        router = litellm.Router(model_list=deployments, num_retries=0)
+        strategy.register(router)
+        asyncio.run(run(strategy, router))
+        # Without a loop, too.
+        answer = router.completion(model="tiny", messages=[{"role": "user", "content": "Hi"}], max_tokens=4)
+        assert answer.choices[0].message.content
+        eventually("each lease has ended", lambda: not strategy.leases)
+        assert sum(board.in_flight(name) or 0 for name in ("a", "b")) == 0

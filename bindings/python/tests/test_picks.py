@@ -1,0 +1,308 @@
+"""Does a pick say where a request goes, and does its lease count exactly?"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+
+import paddler
+from paddler import Board, Facts, Router
+from paddler import nodes as n
+
+
+def balanced(*names: str, slots: int = 1) -> Board:
+    board = Board("balancer")
+    for name in names:
+        board.upsert(name, f"http://{name}:8080", max_in_flight=slots)
+    return board
+
+
+def test_a_lease_counts_from_the_pick_to_the_end() -> None:
+    board = balanced("a")
+    router = Router(board)
+    with router.pick() as lease:
+        assert (lease.upstream.url, lease.stage, board.in_flight("a")) == ("http://a:8080", "reserved", 1)
+        lease.sent()
+        lease.first_byte()
+        assert lease.stage == "first_byte"
+        lease.answered(200)
+        with pytest.raises(paddler.Busy) as told:
+            router.pick()
+        assert (told.value.status, told.value.reason) == (429, "slots_busy")
+        assert told.value.retry_after == 2.0 and told.value.should_retry
+    assert (lease.stage, lease.weight, board.in_flight("a")) == ("ended", 0, 0)
+    assert "ended" in repr(lease)
+
+
+def test_an_exception_means_cancelled_so_what_was_sent_settles() -> None:
+    now = 0.0
+    board = Board("balancer", settle=10.0, clock=lambda: now)
+    board.upsert("a", "http://a", max_in_flight=1)
+    router = Router(board)
+    with pytest.raises(ZeroDivisionError), router.pick():
+        raise ZeroDivisionError
+    assert board.in_flight("a") == 0, "it was never sent"
+    with pytest.raises(ZeroDivisionError), router.pick() as lease:
+        lease.sent()
+        raise ZeroDivisionError
+    assert (lease.stage, board.in_flight("a")) == ("ended", 1), "the engine may go on"
+    now = 1.0
+    assert board.in_flight("a") == 1
+    now = 12.0
+    assert board.in_flight("a") == 0
+    assert router.pick().upstream.id == "a"
+
+
+def test_a_forgotten_lease_is_given_back() -> None:
+    board = balanced("a")
+    lease = Router(board).pick()
+    gone = weakref.ref(lease)
+    assert board.in_flight("a") == 1
+    del lease
+    gc.collect()
+    assert gone() is None and board.in_flight("a") == 0
+
+
+def test_a_lease_ends_once() -> None:
+    board = balanced("a", slots=4)
+    router = Router(board)
+    one, other = router.pick(), router.pick()
+    for _ in range(3):
+        one.complete(output_tokens=3)
+        one.release()
+        one.sent()
+        one.answered(503)
+    assert board.in_flight("a") == 1 and one.stage == "ended"
+    other.release()
+    assert board.in_flight("a") == 0
+
+
+def test_who_may_be_picked_can_be_said() -> None:
+    router = Router(balanced("a", "b", "c", slots=100))
+    picked = {router.pick(only=["a", "b"], exclude=["a"]).upstream.id for _ in range(20)}
+    assert picked == {"b"}
+    some = [upstream for upstream in router.board.upstreams() if upstream.id != "a"]
+    assert router.pick(exclude=some).upstream.id == "a"
+    for arguments, reason in [({"only": ["z"]}, "not_in_subset"), ({"exclude": ["a", "b", "c"]}, "excluded")]:
+        with pytest.raises(paddler.Unavailable) as told:
+            router.pick(**arguments)  # type: ignore[arg-type]
+        assert told.value.reason == reason
+    with pytest.raises(TypeError, match="put it into a list"):
+        router.pick(only="a")
+
+
+def test_refusals_have_types() -> None:
+    board = Board("gateway")
+    router = Router(board)
+    with pytest.raises(paddler.Unavailable) as nobody:
+        router.pick()
+    assert (nobody.value.status, nobody.value.retry_after) == (503, 2.0)
+    board.upsert("a", "http://a", models=["llama", {"id": "sql", "parent": "llama"}])
+    with pytest.raises(paddler.ModelNotFound) as unknown:
+        router.pick(model="qwen")
+    assert (unknown.value.status, unknown.value.reason, unknown.value.retry_after) == (404, "model_not_found", None)
+    assert router.pick(model="sql").upstream.models == ["llama", "sql"]
+    board.set_tree(n.reject("closed_on_sundays", "shed"))
+    with pytest.raises(paddler.Busy) as shed:
+        router.pick()
+    assert shed.value.reason == "closed_on_sundays"
+    for error in (nobody.value, unknown.value, shed.value):
+        assert isinstance(error, paddler.Refused)
+    assert board.drain("a") and not board.drain("z")
+    board.set_tree("gateway")
+    with pytest.raises(paddler.Unavailable, match="drained"):
+        router.pick()
+
+
+def test_the_same_seed_gives_the_same_picks() -> None:
+    def run(seed: int) -> list[str]:
+        board = Board(n.random())
+        for number in range(50):
+            board.upsert(f"u{number}", "http://u")
+        router = Router(board, seed=seed)
+        return [router.pick().upstream.id for _ in range(50)]
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+    board = Board(n.random())
+    for number in range(50):
+        board.upsert(f"u{number}", "http://u")
+    assert len({Router(board).pick(seed=3).upstream.id for _ in range(20)}) == 1
+    assert len({Router(board).pick().upstream.id for _ in range(200)}) > 10
+
+
+def test_sessions_stay_and_tenants_are_their_fallback() -> None:
+    board = Board(n.rendezvous("session"))
+    for number in range(20):
+        board.upsert(f"u{number}", "http://u")
+    router = Router(board)
+    for key in ("session", "tenant"):
+        for value in ("x", "y"):
+            assert len({router.pick(**{key: value}).upstream.id for _ in range(20)}) == 1  # type: ignore[arg-type]
+
+
+def test_an_explanation_has_steps_values_and_a_line() -> None:
+    board = Board([n.require({"queue_depth": {"below": 5}}), n.least("queue")], publish_every=0)
+    for name, waiting in [("a", 9), ("b", 2), ("c", 1)]:
+        board.upsert(name, f"http://{name}")
+        board.report(name, waiting=waiting)
+    router = Router(board)
+    why = router.explain()
+    assert str(why) == "require queue_depth below 5 2 of 3, least queue -> c"
+    assert (why.outcome, why.reason, why.picked, why.survivors) == ("picked", None, ["c"], ["b", "c"])
+    step = why.steps[0]
+    assert (step.node, step.title, step.before, step.after) == (1, "require queue_depth below 5", 3, 2)
+    assert step.removed == [("a", 9.0)] and step.error is None
+    assert why.path[-1] == (2, "least queue")
+    assert board.in_flight("c") == 0, "nothing is reserved"
+    lease = router.pick(explain=True)
+    assert lease.explanation is not None and lease.explanation.summary == why.summary
+    assert router.pick().explanation is None
+    with pytest.raises(paddler.Refused) as told:
+        router.pick(only=["a"], explain=True)
+    assert told.value.explanation is not None
+    assert (told.value.explanation.outcome, told.value.explanation.reason) == ("later", "queue_deep")
+
+
+def test_reports_are_whole_and_unknown_is_not_zero() -> None:
+    board = Board([n.require({"queue_depth": {"below": 5, "unknown": "fail"}}), n.random()], publish_every=0)
+    board.upsert("a", "http://a")
+    router = Router(board)
+    assert board.report("a", paddler.Report(waiting=0)) and router.pick()
+    assert board.report("a", running=0)
+    with pytest.raises(paddler.Busy):
+        router.pick()
+    assert not board.report("z", waiting=0)
+    assert board.report("a", adapters={"max": 4, "running": ["sql"], "waiting": []}, models=["m", {"id": "n"}])
+    with pytest.raises(TypeError, match="no signal"):
+        board.report("a", wating=3)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="u32"):
+        board.report("a", waiting=-1)
+    with pytest.raises(TypeError, match="not both"):
+        board.report("a", paddler.Report(), waiting=3)
+    assert paddler.Report(kv_cache_usage=0.5).as_dict()["kv_cache_usage"] == 0.5
+    assert repr(paddler.Report(waiting=1)) == "<paddler.Report waiting=1>"
+
+
+def test_upstreams_are_written_as_in_a_config() -> None:
+    board = Board()
+    with pytest.raises(paddler.ConfigError) as told:
+        board.upsert("a b", "ftp://x", max_in_fligth=3)  # type: ignore[call-arg]
+    assert [fault.path for fault in told.value.faults] == ["url", "id", "max_in_fligth"]
+    assert told.value.faults[2].mend == 'did you mean "max_in_flight"?'
+    extra = object()
+    board.upsert("a", "http://a:1", labels={"zone": "x"}, engine="vllm", extra=extra, api_key="secret", models=None)
+    (upstream,) = board.upstreams()
+    assert (upstream.labels, upstream.extra is extra, upstream.max_in_flight) == ({"zone": "x"}, True, None)
+    assert repr(upstream) == "<paddler.Upstream a at http://a:1>" and "secret" not in repr(upstream)
+    assert board.remove("a") and not board.remove("a") and len(board) == 0 and bool(board)
+
+
+def test_an_upstream_that_fails_gets_nothing_for_a_while() -> None:
+    board = balanced("a", "b", slots=100)
+    router = Router(board)
+    with router.pick(only=["a"]) as lease:
+        lease.sent()
+        lease.failed("unreachable")
+        assert lease.stage == "ended"
+    assert board.health("a") == "ejected" and board.health("z") is None
+    assert {router.pick().upstream.id for _ in range(50)} == {"b"}
+    with router.pick() as lease:
+        with pytest.raises(ValueError, match="no fault"):
+            lease.failed("tired")  # type: ignore[arg-type]
+        lease.answered(429, retry_after=5.0)
+    with pytest.raises(paddler.Refused) as told:
+        router.pick()
+    assert told.value.retry_after is not None
+
+
+def test_a_lease_follows_who_serves() -> None:
+    board = balanced("a", "b", slots=2)
+    lease = Router(board).pick(only=["a"])
+    lease.move_to("b")
+    assert (lease.upstream.id, board.in_flight("a"), board.in_flight("b")) == ("b", 0, 1)
+    with pytest.raises(KeyError):
+        lease.move_to("z")
+
+
+def test_threads_share_a_router_and_no_limit_is_exceeded() -> None:
+    board = balanced("a", "b", "c", slots=3)
+    router = Router(board)
+    most = {name: 0 for name in "abc"}
+    served = [0]
+    lock = threading.Lock()
+
+    def work() -> None:
+        for _ in range(500):
+            try:
+                with router.pick() as lease:
+                    held = board.in_flight(lease.upstream.id)
+                    assert held is not None
+                    with lock:
+                        most[lease.upstream.id] = max(most[lease.upstream.id], held)
+                        served[0] += 1
+            except paddler.Busy:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert served[0] > 100 and all(1 <= held <= 3 for held in most.values())
+    assert sum(board.in_flight(name) or 0 for name in "abc") == 0
+
+
+def test_a_pick_among_very_many_works_while_other_threads_run() -> None:
+    names = [f"u{number}" for number in range(10_001)]
+    router = Router(balanced(*names))
+    picked: list[set[str]] = [set(), set()]
+
+    def work(mine: set[str]) -> None:
+        for _ in range(20):
+            lease = router.pick()
+            leases.append(lease)
+            mine.add(lease.upstream.id)
+
+    leases: list[paddler.Lease] = []
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in picked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(picked[0] | picked[1]) == 40, "each has one slot"
+
+
+def test_facts_are_read_from_a_body() -> None:
+    body = b'{"model": "llama", "stream": true, "n": 3, "user": "eve", "messages": [{"role": "user", "content": "Hi there"}]}'
+    facts = Facts.from_body("/v1/chat/completions", body)
+    assert (facts.kind, facts.task, facts.model, facts.weight, facts.stream) == ("generate", "chat", "llama", 3, True)
+    assert facts.prompt_tokens >= 2 and facts.session == "eve" and facts.body_bytes == len(body)
+    assert Facts.from_body("/v1/models", b"", method="GET").kind == "local"
+    assert Facts.from_body("/slots", bytearray(), method="GET").kind == "admin"
+    for path, bad in [("/v1/chat/completions", b'{"model": "a", "Model": "b"}'), ("/v1/completions", b"{"), ("x", b"{}")]:
+        with pytest.raises(paddler.BadRequest) as told:
+            Facts.from_body(path, bad)
+        assert told.value.status == 400
+    router = Router(balanced("a", slots=8))
+    lease = router.pick(facts)
+    assert lease.weight == 3
+    assert router.pick(facts, weight=1).weight == 1
+    assert repr(Facts(model="m", priority=-1)).startswith("<paddler.Facts chat model=m weight=1")
+    with pytest.raises(ValueError, match="no task"):
+        Facts(task="chess")  # type: ignore[arg-type]
+
+
+def test_priority_decides_what_may_be_shed() -> None:
+    board = Board("seed", publish_every=0)
+    board.upsert("a", "http://a")
+    board.report("a", waiting=9, kv_cache_usage=0.1, adapters={"max": 4, "running": [], "waiting": []})
+    router = Router(board)
+    assert router.pick(priority=0)
+    with pytest.raises(paddler.Busy) as told:
+        router.pick(Facts(priority=-1))
+    assert told.value.reason == "queue_deep"
+    assert router.pick(Facts(priority=-1), priority=1)

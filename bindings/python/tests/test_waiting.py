@@ -1,0 +1,249 @@
+"""Does a request wait in turn for room, and does nothing of it stay behind?"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import paddler
+from conftest import HANG, Engine, eventually
+from paddler import Board, Lease, Router
+from paddler import nodes as n
+
+
+def started(slots: int = 1, **options: object) -> Board:
+    board = Board("balancer")
+    board.upsert("a", "http://127.0.0.1:1", max_in_flight=slots)
+    return board.start(poll_interval=None, **options)  # type: ignore[arg-type]
+
+
+def test_a_task_gets_the_place_that_becomes_free() -> None:
+    async def run(board: Board) -> None:
+        router = Router(board)
+        first = await router.acquire()
+        waits = asyncio.create_task(router.acquire(model="m", priority=1, timeout=HANG))
+        await asyncio.sleep(0.02)
+        assert not waits.done()
+        first.complete(output_tokens=5)
+        with await waits as lease:
+            assert lease.upstream.id == "a" and board.in_flight("a") == 1
+            lease.complete(prompt_tokens=1, output_tokens=7)
+        assert board.in_flight("a") == 0
+
+    with started() as board:
+        asyncio.run(run(board))
+
+
+def test_a_wait_is_bounded_and_says_why_it_was_in_vain() -> None:
+    async def run(router: Router) -> None:
+        with await router.acquire():
+            with pytest.raises(paddler.Busy, match="after waiting") as told:
+                await router.acquire(timeout=0.02)
+            assert (told.value.reason, told.value.status) == ("slots_busy", 429)
+            assert told.value.retry_after is not None
+            with pytest.raises(paddler.Unavailable):
+                await router.acquire(only=["z"])
+            with pytest.raises(ValueError, match="time in seconds"):
+                await router.acquire(timeout=-1)
+
+    with started() as board:
+        asyncio.run(run(Router(board)))
+
+
+def test_a_cancelled_task_is_out_of_the_queue() -> None:
+    async def run(board: Board) -> None:
+        router = Router(board)
+        for _ in range(20):
+            first = await router.acquire()
+            tasks = [asyncio.create_task(router.acquire()) for _ in range(3)]
+            await asyncio.sleep(0)
+            # One is cancelled in the very moment in which it may have got the place.
+            first.complete()
+            tasks[0].cancel()
+            done: list[Lease | BaseException] = []
+            for task in tasks:
+                (one,) = await asyncio.gather(task, return_exceptions=True)
+                done.append(one)
+                if isinstance(one, Lease):
+                    one.complete()
+            assert [isinstance(one, Lease) for one in done[1:]] == [True, True], done
+
+    with started() as board:
+        asyncio.run(run(board))
+        eventually("all is given back", lambda: board.in_flight("a") == 0)
+
+
+def test_a_full_queue_refuses_at_once_and_who_stands_in_it_is_served() -> None:
+    with started(max_requests=2, max_wait=HANG) as board:
+        router = Router(board)
+        first = router.pick()
+        served: list[int] = []
+
+        def wait(number: int) -> None:
+            with router.wait():
+                served.append(number)
+
+        threads = [threading.Thread(target=wait, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        eventually("both wait", lambda: refused(router))
+        first.complete()
+        for thread in threads:
+            thread.join(HANG)
+        assert sorted(served) == [0, 1]
+
+
+def refused(router: Router) -> bool:
+    try:
+        router.wait(timeout=0.01)
+    except paddler.Busy as busy:
+        return busy.reason == "queue_full"
+    return False
+
+
+def test_only_a_started_board_lets_wait_and_a_stopped_one_does_nothing() -> None:
+    board = Board("balancer")
+    board.upsert("a", "http://127.0.0.1:1")
+    router = Router(board)
+    with pytest.raises(RuntimeError, match="call start"):
+        router.wait()
+    with board.start(poll_interval=None) as same:
+        assert same is board and board.is_running and "running" in repr(board)
+        lease = router.wait()
+        with pytest.raises(RuntimeError, match="started already"):
+            board.start()
+    assert not board.is_running
+    lease.complete()
+    told: list[Callable[[], object]] = [
+        router.pick,
+        router.wait,
+        board.start,
+        lambda: board.report("a", waiting=1),
+        lambda: board.drain("a"),
+        lambda: board.upsert("b", "http://b"),
+    ]
+    for call in told:
+        with pytest.raises(RuntimeError, match="stopped"):
+            call()
+    board.stop()
+    with pytest.raises(ValueError, match="clock"):
+        Board(clock=lambda: 0.0).start()
+
+
+def test_what_is_told_to_a_running_board_is_seen_by_the_next_pick() -> None:
+    with started() as board:
+        router = Router(board)
+        for name in "bcd":
+            board.upsert(name, "http://127.0.0.1:1", labels={"name": name})
+            assert router.pick(only=[name]).upstream.id == name
+        board.remove("a")
+        assert {upstream.id for upstream in board.upstreams()} == set("bcd")
+        board.set_tree([n.require({"label": {"name": "c"}}), n.random()])
+        assert router.pick().upstream.id == "c"
+        with pytest.raises(paddler.ConfigError):
+            board.upsert("e", "http://")
+        assert board.drain("c") and not board.drain("z")
+        with pytest.raises(paddler.Refused):
+            router.pick()
+
+
+def test_engines_are_polled(engines: Callable[..., Engine]) -> None:
+    board = Board("gateway")
+    board.upsert("one", engines("--model", "small", "--slots", "2").url)
+    with board.start(poll_interval=0.02):
+        board.upsert("two", engines("--face", "vllm", "--model", "large").url)
+        router = Router(board)
+        for model, name in [("small", "one"), ("large", "two")]:
+            with router.wait(model=model, timeout=HANG) as lease:
+                assert lease.upstream.id == name
+
+        def unknown() -> bool:
+            with pytest.raises(paddler.Refused) as told:
+                router.pick(model="huge")
+            return told.value.reason == "model_not_found"
+
+        eventually("all have told their models", unknown)
+        # Its slots are known, too.
+        leases = [router.pick(model="small") for _ in range(2)]
+        with pytest.raises(paddler.Busy):
+            router.pick(model="small")
+        del leases
+
+
+def child(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=HANG
+    )
+
+
+def test_a_process_that_forgets_to_stop_ends_all_the_same() -> None:
+    ended = child("""
+        import asyncio, threading, paddler
+        from paddler.nodes import require, random
+        board = paddler.Board([require(lambda request, candidate: candidate.fits), random()])
+        board.upsert("a", "http://127.0.0.1:1", max_in_flight=1)
+        board.start(poll_interval=0.001)
+        router = paddler.Router(board)
+        lease = router.wait()
+        def wait():
+            try:
+                router.wait()
+            except paddler.Unavailable as refused:
+                assert refused.reason == "stopped", refused
+        threading.Thread(target=wait, daemon=True).start()
+        async def leave():
+            asyncio.create_task(router.acquire())
+            await asyncio.sleep(0.05)
+        asyncio.run(leave())
+        print("done")
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_makes_boards_of_its_own() -> None:
+    ended = child("""
+        import os, warnings, paddler
+        warnings.simplefilter("ignore")
+        plain = paddler.Board("balancer")
+        running = paddler.Board("balancer").start(poll_interval=None)
+        for board in (plain, running):
+            board.upsert("a", "http://127.0.0.1:1")
+        router = paddler.Router(plain)
+        pid = os.fork()
+        if pid == 0:
+            assert router.pick().upstream.id == "a"
+            try:
+                paddler.Router(running).wait()
+            except RuntimeError as error:
+                assert "fork" in str(error), error
+            else:
+                os._exit(1)
+            running.stop()
+            with plain.start(poll_interval=None):
+                assert router.wait().upstream.id == "a"
+            raise SystemExit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert paddler.Router(running).wait().upstream.id == "a"
+        print("done")
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_boards_that_are_forgotten_end_their_threads() -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+
+    before = threads()
+    for _ in range(20):
+        Router(started()).wait().complete()
+    gc.collect()
+    eventually("no thread is left", lambda: threads() <= before + 1)
