@@ -2,13 +2,7 @@
 //!
 //! The ledger holds what no report can tell in time: the requests that we ourselves have sent and not seen end. It is
 //! shared by all threads without a lock on the way of a pick. Each upstream has one place, given when it joins and kept
-//! until it has left *and* nothing is open on it; places lie in chunks of [`LANES`], so that a chunk is a word of the
-//! candidate set and the ledger grows without moving.
-//!
-//! # Memory
-//! What a pick reads of every upstream lies side by side, one array a counter; a lease writes to three of them. Two
-//! upstreams can so share a cache line, which is the price of scans that walk memory in line. What only one upstream is
-//! asked for (its adapters, its young weight) has cache lines of its own.
+//! until it has left *and* nothing is open on it; how places lie in memory is told in [`chunk`](super::chunk).
 //!
 //! # Orderings
 //! Counters are independent of each other, and relaxed. Three facts span several of them:
@@ -25,67 +19,20 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::Moment;
-use crate::upstream::adapters::{AdapterCells, Cell, NameId};
-use crate::upstream::gates::{Entry, Gate, Gates, Probe, is_set, put};
+use crate::upstream::LANES;
+use crate::upstream::adapters::{Cell, NameId};
+use crate::upstream::chunk::{CHUNKS, Chunk, Chunks};
+use crate::upstream::gates::{Entry, Gate, Probe, is_set, put};
 use crate::upstream::reserve::{Reserve, ReserveWord};
 use crate::upstream::settling::Settlings;
-use crate::upstream::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use crate::upstream::young::{Span, YoungWeight};
-use crate::upstream::{LANES, UpstreamIndex};
-
-const CHUNKS: usize = 512;
+use crate::upstream::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::upstream::young::Span;
 
 /// The counters of up to 32,768 upstreams. See the module for how.
 pub struct Ledger {
-    chunks: Box<[OnceLock<Box<Chunk>>]>,
+    chunks: Chunks,
     settlings: Settlings,
     freed: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-struct Chunk {
-    reserve: [ReserveWord; LANES],
-    requests: [AtomicU32; LANES],
-    prefill: [AtomicU64; LANES],
-    adapter_leases: [AtomicU32; LANES],
-    adapters: [AdapterCells; LANES],
-    young: [YoungWeight; LANES],
-    /// Taken out by the operator.
-    barred: AtomicU64,
-    gates: Gates,
-}
-
-impl Chunk {
-    fn new() -> Self {
-        Self {
-            reserve: std::array::from_fn(|_| ReserveWord::default()),
-            requests: std::array::from_fn(|_| AtomicU32::new(0)),
-            prefill: std::array::from_fn(|_| AtomicU64::new(0)),
-            adapter_leases: std::array::from_fn(|_| AtomicU32::new(0)),
-            adapters: std::array::from_fn(|_| AdapterCells::default()),
-            young: std::array::from_fn(|_| YoungWeight::default()),
-            barred: AtomicU64::new(0),
-            gates: Gates::default(),
-        }
-    }
-}
-
-/// What is open on one upstream by our own count, each number read once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct OwnLoad {
-    /// Weight that is reserved, with what settles.
-    pub weight: u32,
-    /// The most weight that we may reserve: the upstream's limit without what others hold. `None` is no limit.
-    pub limit: Option<u32>,
-    /// Requests that have not ended, those without weight included.
-    pub requests: u32,
-    /// Prompt tokens that no first byte has answered yet (estimated).
-    pub prefill_tokens: u64,
-    /// Requests that use an adapter.
-    pub adapter_requests: u32,
 }
 
 /// What was open on an upstream when a poll was about to be sent. A report carries it, so that our own requests are not
@@ -157,7 +104,7 @@ impl Ledger {
 
     pub(crate) fn new(settle: Duration) -> Self {
         Self {
-            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            chunks: Chunks::new(),
             settlings: Settlings::new(settle),
             freed: OnceLock::new(),
         }
@@ -180,12 +127,11 @@ impl Ledger {
     }
 
     fn chunk(&self, place: u32) -> (&Chunk, usize) {
-        let (chunk, lane) = (place as usize / LANES, place as usize % LANES);
-        (self.chunks[chunk].get_or_init(|| Box::new(Chunk::new())), lane)
+        self.chunks.of(place)
     }
 
-    fn known_chunk(&self, chunk: usize) -> Option<&Chunk> {
-        self.chunks.get(chunk)?.get().map(|chunk| &**chunk)
+    pub(super) fn known_chunk(&self, chunk: usize) -> Option<&Chunk> {
+        self.chunks.known(chunk)
     }
 
     fn word(&self, place: u32) -> &ReserveWord {
@@ -288,30 +234,6 @@ impl Ledger {
     pub(crate) fn is_barred(&self, place: u32) -> bool {
         let (chunk, lane) = self.chunk(place);
         is_set(&chunk.barred, lane)
-    }
-
-    /// The upstreams of one word of the candidate set that the operator has taken out.
-    pub(crate) fn drained(&self, word: usize) -> u64 {
-        self.known_chunk(word)
-            .map_or(0, |chunk| chunk.barred.load(Relaxed))
-    }
-
-    /// The upstreams of one word of the candidate set that get nothing now, whether barred or out for their health.
-    pub(crate) fn shut(&self, word: usize) -> u64 {
-        self.known_chunk(word)
-            .map_or(0, |chunk| chunk.barred.load(Relaxed) | chunk.gates.closed())
-    }
-
-    /// The upstreams of one word of the candidate set that let in one request with weight at a time.
-    pub(crate) fn probing(&self, word: usize) -> u64 {
-        self.known_chunk(word).map_or(0, |chunk| chunk.gates.probing())
-    }
-
-    /// The upstreams of one word of the candidate set that are out for their health, and get what nobody else could
-    /// serve.
-    pub(crate) fn last_resort(&self, word: usize) -> u64 {
-        self.known_chunk(word)
-            .map_or(0, |chunk| chunk.gates.last_resort())
     }
 
     /// Reserves for a tenancy of the place, unless that exceeds the limit or the tenancy is over.
@@ -462,66 +384,12 @@ impl Ledger {
     pub fn settling_weight(&self) -> u64 {
         self.settlings.total()
     }
-
-    /// What is open at this place of the snapshot in force.
-    pub fn own_load(&self, upstream: UpstreamIndex) -> OwnLoad {
-        let lane = upstream.get() % LANES;
-        let Some(chunk) = self.known_chunk(upstream.get() / LANES) else {
-            return OwnLoad::default();
-        };
-        let word = chunk.reserve[lane].load();
-        OwnLoad {
-            weight: word.weight(),
-            limit: Some(word.limit()).filter(|limit| *limit != Reserve::UNLIMITED),
-            requests: chunk.requests[lane].load(Relaxed),
-            prefill_tokens: chunk.prefill[lane].load(Relaxed),
-            adapter_requests: chunk.adapter_leases[lane].load(Relaxed),
-        }
-    }
-
-    /// Copies the weight words of one chunk, each read once. Absent chunks read as zero.
-    pub(crate) fn freeze_weight(&self, chunk: usize, into: &mut [u64]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.reserve[lane].glance());
-    }
-
-    /// Copies how many requests are open.
-    pub(crate) fn freeze_requests(&self, chunk: usize, into: &mut [u32]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.requests[lane].load(Relaxed));
-    }
-
-    /// Copies how many prompt tokens are under way.
-    pub(crate) fn freeze_prefill(&self, chunk: usize, into: &mut [u64]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.prefill[lane].load(Relaxed));
-    }
-
-    fn freeze<T: Default>(&self, chunk: usize, into: &mut [T], read: impl Fn(&Chunk, usize) -> T) {
-        let Some(chunk) = self.known_chunk(chunk) else {
-            return into.fill_with(T::default);
-        };
-        for (lane, to) in into.iter_mut().enumerate().take(LANES) {
-            *to = read(chunk, lane);
-        }
-    }
-
-    /// Calls `each` with every place of one chunk on which adapters have open leases, and those adapters: one can come
-    /// twice.
-    pub(crate) fn open_adapters(&self, chunk: usize, mut each: impl FnMut(usize, &AdapterCells)) {
-        let Some(cells) = self.known_chunk(chunk) else {
-            return;
-        };
-        for (lane, leases) in cells.adapter_leases.iter().enumerate() {
-            if leases.load(Relaxed) > 0 {
-                each(chunk * LANES + lane, &cells.adapters[lane]);
-            }
-        }
-    }
 }
 
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
         f.debug_struct("Ledger")
-            .field("chunks", &chunks)
+            .field("chunks", &self.chunks.count())
             .field("settling", &self.settling_weight())
             .finish()
     }

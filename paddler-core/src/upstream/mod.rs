@@ -6,6 +6,7 @@
 
 mod adapters;
 pub(crate) mod address;
+mod chunk;
 mod extensions;
 mod gates;
 #[cfg(feature = "proxy")]
@@ -13,6 +14,7 @@ pub mod http;
 mod lease;
 mod ledger;
 mod protocol;
+mod readings;
 mod reserve;
 mod settling;
 mod spec;
@@ -30,8 +32,9 @@ pub use extensions::Extensions;
 pub(crate) use gates::{Gate, Probe};
 pub use lease::{Lease, Stage};
 pub(crate) use ledger::Take;
-pub use ledger::{Ledger, OwnLoad, SampleToken};
+pub use ledger::{Ledger, SampleToken};
 pub use protocol::{HostHeader, Http2, Protocol, Tls};
+pub use readings::OwnLoad;
 pub(crate) use reserve::Reserve;
 pub use spec::{
     Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec, UpstreamTimeouts,

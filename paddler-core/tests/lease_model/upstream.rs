@@ -3,10 +3,14 @@
 
 #[path = "../../src/upstream/adapters.rs"]
 pub(crate) mod adapters;
+#[path = "../../src/upstream/chunk.rs"]
+pub(crate) mod chunk;
 #[path = "../../src/upstream/gates.rs"]
 pub(crate) mod gates;
 #[path = "../../src/upstream/ledger.rs"]
 pub(crate) mod ledger;
+#[path = "../../src/upstream/readings.rs"]
+pub(crate) mod readings;
 #[path = "../../src/upstream/reserve.rs"]
 pub(crate) mod reserve;
 #[path = "../../src/upstream/settling.rs"]
