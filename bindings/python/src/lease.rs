@@ -9,9 +9,9 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::asked::seconds;
-use crate::board::Shared;
 use crate::explain::Explanation;
 use crate::running::Running;
+use crate::shared::Shared;
 use crate::specs::Upstream;
 
 /// The right to use an upstream for one request.

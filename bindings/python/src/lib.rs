@@ -6,6 +6,7 @@
 //! | file | the question it answers |
 //! |---|---|
 //! | `board` | Who tells what is known of the upstreams? |
+//! | `shared` | What do a board, its routers and its leases have in common? |
 //! | `running` | What runs in the background? |
 //! | `router` | How is one asked for? |
 //! | `asked`, `facts` | What is asked? |
@@ -25,6 +26,7 @@ mod refuse;
 mod reports;
 mod router;
 mod running;
+mod shared;
 mod specs;
 mod tree;
 mod value;

@@ -18,10 +18,11 @@ use pyo3::types::PyAny;
 use tokio::task::AbortHandle;
 
 use crate::asked::Asked;
-use crate::board::{Board, Shared};
+use crate::board::Board;
 use crate::explain::Explanation;
 use crate::facts::Facts;
 use crate::lease::Lease;
+use crate::shared::Shared;
 use crate::{callables, refuse};
 
 /// From so many upstreams on, other threads of Python's run meanwhile. A pick among 10,000 takes a tenth of a millisecond. To let
