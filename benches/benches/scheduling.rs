@@ -196,10 +196,14 @@ fn round(criterion: &mut Criterion) {
                 let snapshot = busy(models).expect("ids are valid");
                 let mut queue = queue_of(waiting, models, tenants);
                 bencher.iter(|| {
-                    queue.hand_out(now, others, |waiting| {
+                    queue.hand_out(now, others, |waiting, _| {
                         let facts = waiting.facts.as_facts();
                         match snapshot.reserve(&Ask::new(&facts, now, 1), &mut scratch, &mut ()) {
-                            Ok(lease) => Offer::Place(lease),
+                            Ok(lease) => Offer::Place {
+                                upstream: lease.upstream().clone(),
+                                weight: lease.weight(),
+                                place: lease,
+                            },
                             Err(_) => Offer::Wait(Told::default()),
                         }
                     })

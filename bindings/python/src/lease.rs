@@ -79,7 +79,7 @@ impl Lease {
             let router = running.router.clone();
             // It may take the queue's lock, under which functions of Python's are asked: so not in this thread.
             if let Ok(handle) = running.handle() {
-                handle.spawn(async move { router.settle(charge, used) });
+                handle.spawn(async move { router.charge_used(charge, used) });
             }
         }
     }

@@ -20,7 +20,7 @@ pub struct Acquired {
     /// Who comes next, the best first: as many as
     /// [`RouterOptions::alternatives`](super::RouterOptions::alternatives) says, or as there are.
     pub alternatives: Vec<UpstreamId>,
-    /// What its tenant was charged, if it had to wait: for [`Router::settle`], once it is known what was used. Without
+    /// What its tenant was charged, if it had to wait: for [`Router::charge_used`], once it is known what was used. Without
     /// that it stays as it was estimated.
     pub charge: Option<Charge>,
 }
@@ -84,7 +84,7 @@ impl Router {
 
     /// What an [`acquired`](Self::acquire) request has used in the end is known now, so that its tenant is charged for that
     /// and no more.
-    pub fn settle(&self, charge: Charge, used: Used) {
+    pub fn charge_used(&self, charge: Charge, used: Used) {
         self.places().0.settle(charge, used);
     }
 }

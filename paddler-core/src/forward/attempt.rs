@@ -3,12 +3,12 @@
 //! | what happened | again? |
 //! |---|---|
 //! | the request was not sent | always, elsewhere; it costs nobody anything, so the retry budget is not asked |
-//! | it went into a connection that had been used before, and no byte came back | once, if it may be replayed |
+//! | it went into a connection that had been used before, and nothing of an answer came back | once, if it may be replayed |
 //! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
-//! | it was sent and no byte came back, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
+//! | it was sent, and no whole head came back or none that can be read, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
 //! | the first byte took too long; any other answer, 500 and 504 among them | no |
 //!
-//! After the first byte of the answer: never. What each means for the upstream is told to the lease:
+//! After the head of the answer: never. What each means for the upstream is told to the lease:
 //! [`health`](crate::health) makes of it what it will.
 
 use std::error::Error;
@@ -103,10 +103,12 @@ pub(super) enum Failed {
         answer: Result<Response<Bytes>, String>,
         says: Says,
     },
-    /// It was sent, and no byte came back, or the 502 of one who had the same happen to him.
+    /// It was sent, and no head that can be read came back, or the 502 of one who had the same happen to him.
     Broken {
         upstream: UpstreamId,
         error: String,
+        /// It did answer, with what cannot be read.
+        answered: bool,
         /// That it counts against the upstream, to be taken back if it was the request's own fault.
         receipt: Option<FaultReceipt>,
         answer: Option<Response<Bytes>>,
@@ -165,13 +167,14 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     let sent = Instant::now();
     let stages = outgoing.allowed.at(&timeouts);
     let (after, word) = stages.head(sent);
-    let (request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
+    let (mut request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
+    request.extensions_mut().insert(progress.clone());
     let result = {
-        let _sending = Sending {
+        let _mark = MarkSent {
             lease: &mut lease,
-            progress: &progress,
+            progress,
         };
-        timeout(after, upstream.call_and_say(request, &progress)).await
+        timeout(after, upstream.call(request)).await
     };
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
     let Ok(result) = result else {
@@ -192,10 +195,11 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     if let Some(ServedBy(by)) = response.extensions_mut().remove() {
         move_to(&mut lease, &by, how.published);
     }
-    if !is_sound(&mut response, outgoing) {
+    if let Err(why) = is_sound(&mut response, outgoing) {
         return Err(Failed::Broken {
             receipt: fault(&mut lease, Fault::Broke),
-            error: format!("its answer, {}, is none of HTTP", response.status()),
+            error: format!("it answered {}, {why}", response.status()),
+            answered: true,
             upstream: id,
             answer: None,
         });
@@ -215,12 +219,12 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
 }
 
 /// A call that may be given up at any time: the lease is told then whether any of the request was sent.
-struct Sending<'a> {
+struct MarkSent<'a> {
     lease: &'a mut Lease,
-    progress: &'a Progress,
+    progress: Progress,
 }
 
-impl Drop for Sending<'_> {
+impl Drop for MarkSent<'_> {
     fn drop(&mut self) {
         if self.progress.is_sending() {
             self.lease.sent();
@@ -237,11 +241,20 @@ fn move_to(lease: &mut Lease, by: &UpstreamId, published: &Published) {
     }
 }
 
-/// Whether it answers what was asked. An upgrade for which nobody asked does not, and an answer of two lengths is two answers.
-fn is_sound(response: &mut Response<Body>, outgoing: &Outgoing) -> bool {
-    let has_one_length = settle_length(response.headers_mut());
-    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    has_one_length && (!switches || (outgoing.websocket && upgrade::agrees(response)))
+/// Whether it answers what was asked, or what is wrong. An upgrade for which nobody asked does not, and an answer of two lengths is two answers.
+fn is_sound(response: &mut Response<Body>, outgoing: &Outgoing) -> Result<(), &'static str> {
+    if !settle_length(response.headers_mut()) {
+        return Err("with a length that cannot be read, or two");
+    }
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if !outgoing.websocket {
+            return Err("and nobody had asked for another protocol");
+        }
+        if !upgrade::agrees(response) {
+            return Err("and to another protocol than was asked for");
+        }
+    }
+    Ok(())
 }
 
 /// What the status says: of the upstream, to the lease, and of the request, whether it may do better elsewhere.
@@ -277,6 +290,7 @@ async fn judge(
             let error = read.as_ref().err().cloned();
             Err(Failed::Broken {
                 error: error.unwrap_or_else(|| "it answered 502".to_owned()),
+                answered: false,
                 upstream,
                 receipt,
                 answer: read.ok(),
@@ -304,7 +318,10 @@ fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock
     let call = error.downcast_ref::<CallError>();
     let reached = call.is_none_or(CallError::reached);
     let sent = call.map_or(Sent::Yes, CallError::sent);
-    let error = chain(&**error);
+    let error = match call.and_then(Error::source).filter(|_| sent == Sent::Begun) {
+        Some(what_came) => chain(what_came),
+        None => chain(&**error),
+    };
     match sent {
         Sent::No => {
             if !reached {
@@ -319,8 +336,9 @@ fn failed(upstream: UpstreamId, mut lease: Lease, error: &BoxError, clock: Clock
             lease.complete();
             Failed::Lost { upstream, error }
         }
-        Sent::Yes => Failed::Broken {
+        Sent::Yes | Sent::Begun => Failed::Broken {
             receipt: lease.report(Verdict::Fault(Fault::Broke), clock.now()),
+            answered: sent == Sent::Begun,
             upstream,
             error,
             answer: None,

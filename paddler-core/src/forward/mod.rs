@@ -45,7 +45,7 @@
 //! | `filter_failed` | 500 | a filter of the host's went wrong |
 //! | `no_upgrade` | 501 | the host's server lets no WebSocket through |
 //! | `transfer_encoding` | 501 | another transfer coding than chunked |
-//! | `upstream_broke` | 502 | it was sent, and no answer came back; it may have been worked on |
+//! | `upstream_broke` | 502 | it was sent, and no answer came back, or one that is not HTTP/1.1; it may have been worked on |
 //! | `suspect_request` | 502 | the same twice: the request itself may be the cause |
 //! | `body_not_kept` | 502, 503 | it would have been sent again, had there been memory to keep its body; also beside an upstream's own answer |
 //! | `no_upstream`, `unhealthy`, `never_heard`, `stale` | 503 | nobody is there, able to serve, or known to be, in time (`queue.max_wait_starting`) |
@@ -91,7 +91,7 @@
 //! | `not_sent` | `paddler_retries_total` | no connection, or no byte was written |
 //! | `closed_connection` | the same | lost in a connection that the upstream had just closed |
 //! | `refused` | the same | the upstream was busy, or did not want it |
-//! | `no_byte` | the same | it was sent, and no byte of an answer came |
+//! | `no_byte` | the same | it was sent, and no whole head of an answer came that can be read |
 //! | `budget`, `attempts` | `paddler_retries_denied_total` | `retry.share` and `retry.per_second` are used up; `retry.attempts` is |
 //! | `not_replayable` | the same | what it does may not be done twice |
 //! | `suspect_request`, `body_not_kept` | the same | as above |

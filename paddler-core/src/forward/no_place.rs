@@ -31,10 +31,7 @@ impl NoPlace {
     pub(super) fn refusal(self, known: &Known<'_>) -> Refusal {
         // What nobody could ever serve is told so also while all are paused.
         if self.ending().class == Class::Later
-            && let Some(until) = known
-                .published
-                .load()
-                .all_paused_until(known.facts.model.as_deref(), known.now)
+            && let Some(until) = known.all_paused_until()
         {
             let message = "every upstream that could serve this has asked to be left alone for a while";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
@@ -79,6 +76,13 @@ impl NoPlace {
 }
 
 impl Known<'_> {
+    /// When the first of those whom the request may go to wants work again, if each has asked to be left alone.
+    fn all_paused_until(&self) -> Option<Moment> {
+        let (model, only) = (self.facts.model.as_deref(), self.facts.only.as_deref());
+        let snapshot = self.published.load();
+        snapshot.first_back(model, only, |_| None, self.now)
+    }
+
     /// When to come again: when the queue will have moved on by as many as wait before such a request. Where nobody can
     /// serve, how fast it moves says nothing.
     fn retry_after(&self, busy: bool) -> Duration {

@@ -188,11 +188,19 @@ impl<'a> Sending<'a> {
             Failed::Broken {
                 upstream,
                 error,
+                answered,
                 receipt,
                 answer,
             } => {
                 self.receipts.extend(receipt);
-                self.broken(upstream, &error, answer)
+                let what = if answered {
+                    ""
+                } else {
+                    " took the request and gave no answer"
+                };
+                tracing::warn!(%upstream, %error, "no answer");
+                let message = format!("{upstream}{what}: {error}");
+                self.broken(upstream, message, answer)
             }
             Failed::Late {
                 upstream,
@@ -271,9 +279,12 @@ impl<'a> Sending<'a> {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, upstream: UpstreamId, error: &str, answer: Option<Response<Bytes>>) -> Judgement {
-        tracing::warn!(%upstream, %error, "no answer");
-        let message = format!("{upstream} took the request and gave no answer: {error}");
+    fn broken(
+        &mut self,
+        upstream: UpstreamId,
+        message: String,
+        answer: Option<Response<Bytes>>,
+    ) -> Judgement {
         if let Err(refusal) = self.may_replay(message.clone()) {
             return end(Err(refusal));
         }

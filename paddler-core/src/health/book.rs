@@ -194,11 +194,6 @@ impl HealthBook {
         }
     }
 
-    /// When the first of those who are paused wants work again, if all are who could serve the model.
-    pub(crate) fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
-        self.pool().all_paused_until(model, now)
-    }
-
     /// Ends what has lasted long enough, and judges an interval that is over. Returns when to come again.
     pub(crate) fn tick(&self, now: Moment) -> Option<Moment> {
         self.change(now, |pool| {

@@ -204,10 +204,4 @@ impl Groups {
             }
         }
     }
-
-    /// The places of all who could serve the name.
-    pub(super) fn places(&self, name: &str) -> impl Iterator<Item = u32> {
-        let listed = self.names.get(name).into_iter().flat_map(|group| &group.places);
-        listed.chain(&self.any.places).copied()
-    }
 }

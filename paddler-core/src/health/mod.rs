@@ -104,13 +104,9 @@ pub enum Verdict {
     FaultUntil(Fault, Duration),
 }
 
-/// The longest that an upstream gets nothing from anybody because of what it has told one: it may mean that request alone,
-/// and does not say so.
-const PAUSED_FOR_ALL: Duration = Duration::from_secs(15);
-
 impl Verdict {
     /// What the head of an answer says by its HTTP status, and by how long it wants to be left alone (`Retry-After`), of which
-    /// no more than 15 s count.
+    /// no more than 15 s count when it is [reported](crate::upstream::Lease::report).
     /// `request` gives the fingerprint of what was asked, if it matters: see [`Fault::Failed`].
     ///
     /// ```
@@ -126,7 +122,7 @@ impl Verdict {
     /// assert_eq!(says(500, None), Verdict::Fault(Fault::Failed { request: 7 }));
     /// ```
     pub fn of_status(status: u16, retry_after: Option<Duration>, request: impl FnOnce() -> u64) -> Self {
-        match (status, retry_after.map(|asked| asked.min(PAUSED_FOR_ALL))) {
+        match (status, retry_after) {
             (429, asked) => Self::Busy(asked),
             (503, Some(asked)) => Self::FaultUntil(Fault::Unavailable, asked),
             (502..=504, _) => Self::Fault(Fault::Unavailable),

@@ -18,6 +18,10 @@ const STEP: Duration = Duration::from_millis(250);
 /// breaks within seconds; what goes on for longer is a long prompt or an answer that comes in one piece.
 const PROBE: Duration = Duration::from_secs(10);
 
+/// The longest that an upstream gets nothing from anybody because of what it has told one: it may mean that request alone,
+/// and does not say so. The request itself stays away for as long as it is told.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
 /// The machine. Pure; whoever drives it puts the gates in force.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -224,7 +228,7 @@ impl Pool {
 
     /// It has asked to be left alone for so long.
     pub(super) fn pause(&mut self, place: u32, tenancy: u16, asked: Duration, now: Moment) {
-        let longest = self.rules.longest_time;
+        let longest = self.rules.longest_time.min(LONGEST_PAUSE);
         self.change_of((place, tenancy), |member| {
             let until = now.saturating_add(asked.min(longest));
             member.paused_until = member.paused_until.max(Some(until));

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::tests::placed;
 use super::*;
 
 const NONE: Told = Told {
@@ -43,10 +44,12 @@ impl World {
         self.services += 1;
         let mut free = true;
         let now = Moment::from_millis(self.services as u64);
-        let served = self.queue.hand_out(now, 0, |_| match std::mem::take(&mut free) {
-            true => Offer::Place(()),
-            false => Offer::Full(NONE),
-        });
+        let served = self
+            .queue
+            .hand_out(now, 0, |waiting, _| match std::mem::take(&mut free) {
+                true => placed(waiting),
+                false => Offer::Full(NONE),
+            });
         let one = served.into_iter().next()?;
         Some((one.waiting.handle, one.charge.unwrap()))
     }

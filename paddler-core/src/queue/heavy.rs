@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::holds::PASSES;
+use super::tests::placed;
 use super::*;
 
 const TOLD: Told = Told {
@@ -49,19 +50,19 @@ impl World {
     fn round(&mut self) -> Vec<&'static str> {
         self.now = self.now.saturating_add(Duration::from_millis(1));
         let free = &mut self.free;
-        let served = self.queue.hand_out(self.now, 0, |waiting| {
+        let served = self.queue.hand_out(self.now, 0, |waiting, kept| {
             let (needs, name) = (waiting.facts.weight, waiting.facts.model.as_deref().unwrap());
             let mine: Vec<_> = free
                 .keys()
                 .copied()
                 .filter(|one| name == "any" || name == *one)
                 .collect();
-            let mine = mine.iter().filter(|one| !waiting.kept_from().contains(&id(one)));
+            let mine = mine.iter().filter(|one| !kept.contains(&id(one)));
             let short = mine.clone().find(|one| free[*one] > 0);
             match mine.clone().find(|one| free[*one] >= needs) {
                 Some(fits) => {
                     *free.get_mut(fits).unwrap() -= needs;
-                    Offer::PlaceAt {
+                    Offer::Place {
                         place: (),
                         upstream: id(fits),
                         weight: needs,
@@ -196,10 +197,10 @@ fn each_of_many_kinds_is_asked_once_in_its_turn() {
         assert!(pushed.is_ok());
     }
     let mut asked = Vec::new();
-    let served = queue.hand_out(Moment::ZERO, 0, |waiting| {
+    let served = queue.hand_out(Moment::ZERO, 0, |waiting, _| {
         asked.push(waiting.handle);
         match waiting.handle {
-            7 => Offer::Place(()),
+            7 => placed(waiting),
             _ => Offer::Wait(TOLD),
         }
     });

@@ -66,6 +66,7 @@ pub use tried::Tried;
 /// use paddler_core::Moment;
 /// use paddler_core::queue::{Offer, QueueLimits, Told, WaitQueue};
 /// use paddler_core::request::Facts;
+/// use paddler_core::upstream::UpstreamId;
 ///
 /// let now = Moment::ZERO;
 /// let mut queue = WaitQueue::new(QueueLimits::default());
@@ -75,15 +76,18 @@ pub use tried::Tried;
 /// }
 /// // One place has become free, for the small model: of those who can use it, the highest class gets it.
 /// let mut free = 1;
-/// let served = queue.hand_out(now, 0, |waiting| {
+/// let upstream = UpstreamId::new("gpu-1")?;
+/// let served = queue.hand_out(now, 0, |waiting, _kept_from_him| {
 ///     if waiting.facts.model.as_deref() != Some("small") || free == 0 {
 ///         return Offer::Wait(Told::default());
 ///     }
 ///     free -= 1;
-///     Offer::Place("a place")
+///     let (upstream, weight) = (upstream.clone(), waiting.facts.weight);
+///     Offer::Place { place: "a place", upstream, weight }
 /// });
 /// assert_eq!(served.iter().map(|served| served.waiting.handle).collect::<Vec<_>>(), ["third"]);
 /// assert_eq!(queue.len(), 2);
+/// # Ok::<(), paddler_core::upstream::InvalidId>(())
 /// ```
 #[derive(Debug)]
 pub struct WaitQueue<T> {
@@ -257,7 +261,6 @@ impl<T> WaitQueue<T> {
             again: None,
             asked: 0,
             passed: 0,
-            kept_from: Vec::new(),
         };
         let class = self.class_mut(priority);
         class.members.insert(ticket);

@@ -31,7 +31,8 @@ pub(super) struct Pass {
 
 impl<T> WaitQueue<T> {
     /// Offers what is free to all who wait, in order, until nobody is left to ask. Whoever gets something leaves the queue
-    /// with it; his tenant and class are charged.
+    /// with it; his tenant and class are charged. `place` is asked, with the upstreams whose room is held back for somebody
+    /// else: none of it is for him.
     ///
     /// Of those who are alike in model, kind of work, weight, priority, streaming, where they may go and whether they have a
     /// session, one who gets nothing speaks for all. A tree whose answer depends on anything else (the prompt's length, the tenant, a closure)
@@ -42,7 +43,7 @@ impl<T> WaitQueue<T> {
         &mut self,
         now: Moment,
         others: usize,
-        mut place: impl FnMut(&Waiting<T>) -> Offer<P>,
+        mut place: impl FnMut(&Waiting<T>, &[UpstreamId]) -> Offer<P>,
     ) -> Vec<Served<T, P>> {
         let mut round = self.begin(now);
         let mut served = Vec::new();
@@ -80,7 +81,7 @@ impl<T> WaitQueue<T> {
         &mut self,
         ticket: Ticket,
         round: &Round,
-        place: &mut impl FnMut(&Waiting<T>) -> Offer<P>,
+        place: &mut impl FnMut(&Waiting<T>, &[UpstreamId]) -> Offer<P>,
         served: &mut Vec<Served<T, P>>,
     ) -> bool {
         let Some(waiting) = self.waiting.get_mut(&ticket) else {
@@ -90,8 +91,8 @@ impl<T> WaitQueue<T> {
             return false;
         }
         waiting.asked = round.number;
-        waiting.kept_from = self.holds.kept_from(waiting.priority, Some(ticket));
-        let offer = place(waiting);
+        let kept = self.holds.kept_from(waiting.priority, Some(ticket));
+        let offer = place(waiting, &kept);
         let full = matches!(offer, Offer::Full(_));
         served.extend(self.take(ticket, offer, round));
         full
@@ -136,16 +137,12 @@ impl<T> WaitQueue<T> {
                 self.hear(ticket, told, round.now);
                 None
             }
-            Offer::Leave(place) => self.remove(ticket, round.now).map(|waiting| Served {
+            Offer::Leave(answer) => self.remove(ticket, round.now).map(|waiting| Served {
                 waiting,
-                place,
+                answer,
                 charge: None,
             }),
-            Offer::Place(place) => {
-                let weight = waiting.facts.weight;
-                self.serve(ticket, place, weight, round)
-            }
-            Offer::PlaceAt {
+            Offer::Place {
                 place,
                 upstream,
                 weight,
@@ -200,7 +197,7 @@ impl<T> WaitQueue<T> {
         let waiting = self.remove(ticket, round.now)?;
         Some(Served {
             waiting,
-            place,
+            answer: place,
             charge: Some(charge),
         })
     }

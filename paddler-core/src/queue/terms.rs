@@ -46,7 +46,6 @@ pub struct Waiting<T> {
     pub(super) asked: u64,
     /// So many places have gone past him in his turn, since he is too heavy for what was free.
     pub(super) passed: u32,
-    pub(super) kept_from: Vec<UpstreamId>,
 }
 
 impl<T> Waiting<T> {
@@ -58,11 +57,6 @@ impl<T> Waiting<T> {
     /// When he is to be asked again though nothing has changed.
     pub fn again(&self) -> Option<Moment> {
         self.again
-    }
-
-    /// The upstreams whose room is held back for somebody else. While he is asked, none of it is for him.
-    pub fn kept_from(&self) -> &[UpstreamId] {
-        &self.kept_from
     }
 
     /// The line of his tenant in which he stands.
@@ -85,10 +79,8 @@ pub struct Told {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Offer<P> {
-    /// He gets a place, which counts all that he asks for.
-    Place(P),
     /// He gets a place at this upstream.
-    PlaceAt {
+    Place {
         /// What he gets.
         place: P,
         /// Where.
@@ -102,7 +94,7 @@ pub enum Offer<P> {
     /// He waits on.
     Wait(Told),
     /// He waits on: this upstream has room, and less than he needs. When four places there have gone past him in his turn, its
-    /// room is held back for him: see [`Waiting::kept_from`].
+    /// room is held back for him: see [`WaitQueue::hand_out`](super::WaitQueue::hand_out).
     Short {
         /// What he was told.
         told: Told,
@@ -120,7 +112,7 @@ pub struct Served<T, P> {
     /// Who.
     pub waiting: Waiting<T>,
     /// What he got.
-    pub place: P,
+    pub answer: P,
     /// What his tenant was charged for it; `None`: he got no place.
     pub charge: Option<Charge>,
 }

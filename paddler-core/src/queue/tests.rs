@@ -35,13 +35,22 @@ fn push<T>(queue: &mut WaitQueue<T>, facts: RequestFacts, who: T) -> Result<Push
     queue.push(facts, Tried::default(), PLACE, Moment::ZERO, who)
 }
 
+/// A place for all that he asks for.
+pub(super) fn placed<T>(waiting: &Waiting<T>) -> Offer<()> {
+    Offer::Place {
+        place: (),
+        upstream: UpstreamId::new("a").unwrap(),
+        weight: waiting.facts.weight,
+    }
+}
+
 /// Hands out so many places that anybody can use.
 fn serve<T>(queue: &mut WaitQueue<T>, mut places: usize) -> Vec<T> {
-    let served = queue.hand_out(at(1), 0, |_| match places {
+    let served = queue.hand_out(at(1), 0, |waiting, _| match places {
         0 => Offer::Full(PLACE),
         _ => {
             places -= 1;
-            Offer::Place(())
+            placed(waiting)
         }
     });
     served.into_iter().map(|served| served.waiting.handle).collect()
@@ -123,13 +132,13 @@ fn places_go_to_the_first_who_can_use_them() {
         push(&mut queue, facts, who).unwrap();
     }
     let (mut places, mut asked) = (2, 0);
-    let served = queue.hand_out(at(1), 0, |waiting| {
+    let served = queue.hand_out(at(1), 0, |waiting, _| {
         asked += 1;
         if waiting.handle % 2 == 0 || places == 0 {
             return Offer::Wait(PLACE);
         }
         places -= 1;
-        Offer::Place(())
+        placed(waiting)
     });
     let handles = served
         .iter()
@@ -152,7 +161,7 @@ fn who_may_go_elsewhere_speaks_for_himself() {
         push(&mut queue, facts, who).unwrap();
     }
     let mut asked = Vec::new();
-    queue.hand_out(at(1), 0, |waiting| {
+    queue.hand_out(at(1), 0, |waiting, _| {
         asked.push(waiting.handle);
         Offer::<()>::Wait(PLACE)
     });
@@ -167,7 +176,7 @@ fn so_many_others_as_are_wanted_are_asked_too_and_nobody_twice() {
     }
     for (others, many) in [(usize::MAX, 20), (0, 2), (20, 20)] {
         let mut asked = Vec::new();
-        let served = queue.hand_out(at(1), others, |waiting| {
+        let served = queue.hand_out(at(1), others, |waiting, _| {
             asked.push(waiting.handle);
             Offer::<()>::Wait(PLACE)
         });
@@ -188,7 +197,7 @@ fn everybody_speaks_for_himself_in_his_turn_however_many_come_and_go() {
     }
     let asked = |queue: &mut WaitQueue<usize>| {
         let mut asked = Vec::new();
-        queue.hand_out(at(1), 4, |waiting| {
+        queue.hand_out(at(1), 4, |waiting, _| {
             asked.push(waiting.handle);
             Offer::<()>::Full(PLACE)
         });
@@ -244,7 +253,7 @@ fn who_is_to_be_asked_again_is_asked_then_though_nothing_is_free() {
     assert_eq!(queue.next_again(), Some(at(50)));
     let mut asked = Vec::new();
     let mut first = true;
-    let served = queue.hand_out(at(60), 0, |waiting| {
+    let served = queue.hand_out(at(60), 0, |waiting, _| {
         asked.push(waiting.handle);
         if std::mem::take(&mut first) {
             return Offer::Full(PLACE);
@@ -254,7 +263,7 @@ fn who_is_to_be_asked_again_is_asked_then_though_nothing_is_free() {
     // The one who was asked first has no time any more; the other's has not come.
     assert_eq!((asked, served.len()), (vec!["patient"], 0));
     assert_eq!(queue.next_again(), Some(at(70)));
-    let served = queue.hand_out(at(70), 0, |waiting| match waiting.again() {
+    let served = queue.hand_out(at(70), 0, |waiting, _| match waiting.again() {
         Some(_) => Offer::Leave(()),
         None => Offer::Full(PLACE),
     });
@@ -288,7 +297,7 @@ fn the_wait_is_longer_while_nobody_is_able_and_all_of_a_kind_hear_of_it() {
         "what the client says counts at all times"
     );
     // One is told that somebody is able now, and busy.
-    queue.hand_out(at(45_000), 0, |_| Offer::<()>::Wait(PLACE));
+    queue.hand_out(at(45_000), 0, |_, _| Offer::<()>::Wait(PLACE));
     assert_eq!(
         queue
             .expire(at(54_999))
@@ -298,7 +307,7 @@ fn the_wait_is_longer_while_nobody_is_able_and_all_of_a_kind_hear_of_it() {
         [2]
     );
     assert_eq!(queue.next_end(), Some(at(55_000)), "the usual wait from then");
-    queue.hand_out(at(50_000), 0, |_| Offer::<()>::Wait(nobody));
+    queue.hand_out(at(50_000), 0, |_, _| Offer::<()>::Wait(nobody));
     assert_eq!(queue.next_end(), Some(at(60_000)), "away again");
     assert_eq!(queue.expire(at(60_000)).len(), 2);
 }
@@ -443,9 +452,11 @@ fn the_wait_that_is_told_follows_how_fast_the_queue_moves() {
     assert_eq!(queue.wait_for(Priority::Standard, at(500)), None);
     for second in 1..=40 {
         let mut places = 1;
-        queue.hand_out(at(second * 1_000), 0, |_| match std::mem::take(&mut places) {
-            0 => Offer::Full(PLACE),
-            _ => Offer::Place(()),
+        queue.hand_out(at(second * 1_000), 0, |waiting, _| {
+            match std::mem::take(&mut places) {
+                0 => Offer::Full(PLACE),
+                _ => placed(waiting),
+            }
         });
     }
     // Twenty before him, one a second.
@@ -534,11 +545,11 @@ proptest! {
                     }
                 }
                 Step::HandOut { mut places, others } => {
-                    let served = queue.hand_out(now, others, |waiting| {
+                    let served = queue.hand_out(now, others, |waiting, _| {
                         let place = &mut places[waiting.handle.1];
                         if *place == 0 { return Offer::Wait(PLACE); }
                         *place -= 1;
-                        Offer::Place(())
+                        placed(waiting)
                     });
                     for one in served {
                         prop_assert!(inside.remove(&one.waiting.handle.0).is_some());
@@ -621,11 +632,11 @@ fn a_shorter_wait_puts_those_who_wait_behind_nobody_who_comes_later() {
 /// All get a place; the charges of those who do.
 fn charges(queue: &mut WaitQueue<usize>, places: usize) -> Vec<(usize, Charge)> {
     let mut free = places;
-    let served = queue.hand_out(at(1), 0, |_| match free {
+    let served = queue.hand_out(at(1), 0, |waiting, _| match free {
         0 => Offer::Full(PLACE),
         _ => {
             free -= 1;
-            Offer::Place(())
+            placed(waiting)
         }
     });
     let charged = served

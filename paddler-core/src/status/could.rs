@@ -3,7 +3,7 @@
 use super::names::ModelRow;
 use super::snapshot::Snapshot;
 use crate::Moment;
-use crate::upstream::{LANES, UpstreamIndex, bit};
+use crate::upstream::{LANES, UpstreamId, UpstreamIndex, bit};
 
 impl Snapshot {
     /// Who could serve the model by what is known, whatever is the matter with it now: who lists it, and who answers for any;
@@ -28,6 +28,28 @@ impl Snapshot {
             let lanes = (0..LANES).filter(move |lane| bit(&[word], *lane));
             lanes.filter_map(move |lane| Some(UpstreamIndex(u32::try_from(chunk * LANES + lane).ok()?)))
         })
+    }
+
+    /// When the first of those who could serve the model, and are among `only`, can be asked again, where none can now and it
+    /// is known of each: because of a pause that it has asked for, or of what the asker has learnt there.
+    pub(crate) fn first_back(
+        &self,
+        model: Option<&str>,
+        only: Option<&[UpstreamId]>,
+        learnt: impl Fn(&UpstreamId) -> Option<Moment>,
+        now: Moment,
+    ) -> Option<Moment> {
+        let mut first: Option<Moment> = None;
+        for upstream in self.could_serve(model) {
+            let id = &self.spec(upstream)?.id;
+            if only.is_some_and(|only| !only.contains(id)) {
+                continue;
+            }
+            let until = [learnt(id), self.paused_until(upstream, now)];
+            let until = until.into_iter().flatten().max()?;
+            first = Some(first.map_or(until, |first| first.min(until)));
+        }
+        first
     }
 
     /// Until when this one has asked to be left alone, if it is so now.

@@ -231,9 +231,10 @@ impl Snapshot {
     }
 
     /// When somebody wants work again, if everybody who could serve the model (or alias, or adapter) has asked to be left
-    /// alone for a while. `None` as the model: everybody who could serve anything.
+    /// alone for a while: also who only starts, or has not told its models where nobody lists this one. `None` as the model:
+    /// everybody.
     pub fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
-        self.health.all_paused_until(model, now)
+        self.first_back(model, None, |_| None, now)
     }
 
     /// What the pool as a whole has gone through, as of now.

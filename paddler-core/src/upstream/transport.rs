@@ -21,6 +21,9 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Sends the request; answers when the head of the response is here. Dropping the future, or the response's body
     /// before its end, must end the request at the upstream.
     ///
+    /// Where there is a [`Progress`] among the request's extensions, it can be told there that the upstream has seen nothing
+    /// of it yet.
+    ///
     /// A request with `Upgrade` asks for another protocol. Where the upstream agrees (101), the response carries
     /// [`Upgraded`] among its extensions, and the connection belongs to whoever takes it.
     ///
@@ -28,20 +31,6 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Best a [`CallError`], which says how far the request had come; any other error counts as
     /// [`Sent::Yes`](Sent::Yes).
     async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError>;
-
-    /// As [`call`](Self::call), and says how far the request has come, so that one which is given up before it was sent
-    /// leaves its place free at once. Default: it is on its way from the beginning.
-    ///
-    /// # Errors
-    /// As [`call`](Self::call).
-    async fn call_and_say(
-        &self,
-        request: Request<Body>,
-        progress: &Progress,
-    ) -> Result<Response<Body>, BoxError> {
-        progress.set_sending(true);
-        self.call(request).await
-    }
 
     /// Whether what a call has sent can be sent nowhere else, whatever becomes of it: where whoever asks is told by the call
     /// itself where to go, and goes. Then the answer is passed on also where it is a refusal that somebody else could make
@@ -90,30 +79,31 @@ impl fmt::Debug for Upgraded {
     }
 }
 
-/// How far the request of an [`Upstream::call_and_say`] has come.
+/// How far a request has come, as an extension of it: so that one which is given up before it was sent leaves its place free
+/// at once. Until a transport says otherwise it is on its way. Clones are about the same request.
 ///
 /// ```
 /// use paddler_core::upstream::Progress;
 ///
 /// let progress = Progress::default();
-/// assert!(!progress.is_sending(), "there may be no connection yet");
-/// progress.set_sending(true);
 /// assert!(progress.is_sending());
+/// progress.clone().set_sending(false);
+/// assert!(!progress.is_sending(), "there is no connection yet");
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Progress {
-    sending: AtomicBool,
+    held_back: Arc<AtomicBool>,
 }
 
 impl Progress {
-    /// From now on the upstream may see it; or not after all, since the connection was closed and another one is made.
+    /// From now on the upstream may see it; or not after all, since another connection is made first.
     pub fn set_sending(&self, sending: bool) {
-        self.sending.store(sending, Relaxed);
+        self.held_back.store(!sending, Relaxed);
     }
 
     /// Whether the upstream may have seen any of it.
     pub fn is_sending(&self) -> bool {
-        self.sending.load(Relaxed)
+        !self.held_back.load(Relaxed)
     }
 }
 
@@ -165,11 +155,13 @@ pub struct ServedBy(pub UpstreamId);
 pub enum Sent {
     /// Not at all: sending it again, elsewhere, is always safe.
     No,
-    /// Perhaps, and no byte came back. The connection had been used before, so most likely the upstream had closed it
-    /// and never saw the request.
+    /// Perhaps, and nothing of an answer came back. The connection had been used before, so most likely the upstream had
+    /// closed it and never saw the request.
     Reused,
     /// It was, and no byte came back: the upstream may have worked on it.
     Yes,
+    /// It was, and what came back is no whole head of an answer, or none that can be read: as [`Yes`](Self::Yes) otherwise.
+    Begun,
 }
 
 /// A request that got no response.
@@ -216,6 +208,7 @@ impl fmt::Display for CallError {
             Sent::No => "the request could not be sent",
             Sent::Reused => "the upstream closed a connection that had been used before",
             Sent::Yes => "the upstream broke off before it answered",
+            Sent::Begun => "what the upstream answered cannot be read",
         })
     }
 }

@@ -68,6 +68,23 @@ fn the_only_upstream_of_a_model_gets_its_requests_though_it_is_out_and_no_others
 }
 
 #[test]
+fn who_has_told_no_models_may_serve_what_nobody_lists_while_the_others_are_paused() {
+    let mut board = with_models(&[("lists", &["small"])]);
+    let any = UpstreamSpec::new("any", "http://a").unwrap().models(Models::Any);
+    board.apply(StatusEvent::Upsert(any), Moment::ZERO);
+    let starts = UpstreamSpec::new("starts", "http://b").unwrap();
+    board.apply(StatusEvent::Upsert(starts), Moment::ZERO);
+    let snapshot = board.publish(Moment::ZERO);
+    for paused in ["any", "lists"] {
+        let mut lease = lease_at(&snapshot, paused, at(1)).unwrap();
+        lease.report(Verdict::Busy(Some(Duration::from_secs(9))), at(1));
+    }
+    assert_eq!(snapshot.all_paused_until(Some("small"), at(2)), Some(at(9_001)));
+    assert_eq!(snapshot.all_paused_until(Some("new"), at(2)), None);
+    assert_eq!(snapshot.all_paused_until(None, at(2)), None);
+}
+
+#[test]
 fn models_that_are_told_later_count_from_then_on() {
     let mut board = StatusBoard::new(trees::gateway());
     for name in ["a", "b"] {

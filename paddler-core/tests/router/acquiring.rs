@@ -62,7 +62,7 @@ async fn a_place_that_is_given_back_goes_to_who_waits() {
     first.lease.complete();
     let second = waits.await.unwrap().unwrap();
     let charge = second.charge.expect("who has waited was charged");
-    host.world.router.settle(charge, Used::Nothing);
+    host.world.router.charge_used(charge, Used::Nothing);
     second.lease.complete();
     host.world.quiet().await;
 }

@@ -17,6 +17,7 @@ use super::{NoPlace, Owed, Places, Waiter};
 use crate::Moment;
 use crate::queue::{Offer, Served, WaitQueue, Waiting};
 use crate::schedule::Class;
+use crate::upstream::UpstreamId;
 
 pub(super) type Answer = Result<Found, NoPlace>;
 
@@ -33,7 +34,9 @@ impl Places {
         let generation = self.finder.published.load().generation();
         let asks = self.rounds.begin(generation, queue.len(), now);
         let max_wait = queue.limits().max_wait;
-        let served = queue.hand_out(now, asks.others, |waiting| self.ask(waiting, asks, max_wait, now));
+        let served = queue.hand_out(now, asks.others, |waiting, kept| {
+            self.ask((waiting, kept), asks, max_wait, now)
+        });
         answers.extend(served.into_iter().map(|served| self.answer(served)));
         for waiting in queue.expire(now) {
             let Waiter { tell, last } = waiting.handle;
@@ -49,13 +52,19 @@ impl Places {
     }
 
     /// Asks somebody who waits whether he can use what is free.
-    fn ask(&self, waiting: &Waiting<Waiter>, asks: Asks, max_wait: Duration, now: Moment) -> Offer<Answer> {
-        let (facts, tried, kept) = (&waiting.facts, &waiting.tried, waiting.kept_from());
+    fn ask(
+        &self,
+        (waiting, kept): (&Waiting<Waiter>, &[UpstreamId]),
+        asks: Asks,
+        max_wait: Duration,
+        now: Moment,
+    ) -> Offer<Answer> {
+        let (facts, tried) = (&waiting.facts, &waiting.tried);
         let ending = match self.finder.place_beside(kept, (facts, tried), now, News::No) {
             Ok(found) => {
                 let lease = &found.place.lease;
                 let (upstream, weight) = (lease.upstream().clone(), lease.weight());
-                return Offer::PlaceAt {
+                return Offer::Place {
                     place: Ok(found),
                     upstream,
                     weight,
@@ -83,7 +92,7 @@ impl Places {
 
     /// What somebody who leaves the queue is told.
     fn answer(&self, served: Served<Waiter, Answer>) -> (oneshot::Sender<Answer>, Answer) {
-        let answer = served.place.map(|mut found| {
+        let answer = served.answer.map(|mut found| {
             let owed = |charge| Owed::new(charge, self.settlements.clone());
             found.place.owed = served.charge.map(owed);
             found

@@ -37,17 +37,8 @@ impl Places {
 
     /// When the first of those who could serve the request can be asked, where none can now and it is known of each.
     fn first_back(&self, facts: &RequestFacts, tried: &Tried, now: Moment) -> Option<Moment> {
+        let (model, only) = (facts.model.as_deref(), facts.only.as_deref());
         let snapshot = self.finder.published.load();
-        let mut first: Option<Moment> = None;
-        for upstream in snapshot.could_serve(facts.model.as_deref()) {
-            let id = &snapshot.spec(upstream)?.id;
-            if facts.only.as_ref().is_some_and(|only| !only.contains(id)) {
-                continue;
-            }
-            let until = [tried.until(id, now), snapshot.paused_until(upstream, now)];
-            let until = until.into_iter().flatten().max()?;
-            first = Some(first.map_or(until, |first| first.min(until)));
-        }
-        first
+        snapshot.first_back(model, only, |id| tried.until(id, now), now)
     }
 }

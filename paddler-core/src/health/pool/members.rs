@@ -162,27 +162,4 @@ impl Pool {
     pub(super) fn comes_back_slowly(&self, place: u32, now: Moment) -> bool {
         !self.rules.slow_start.is_zero() && self.others_serve(place, Duration::ZERO, now)
     }
-
-    /// When the first of those who are paused wants work again, if all are who could serve the model. `None`: anything.
-    pub(in crate::health) fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
-        let pause = |member: &Member| member.paused_until.filter(|until| now < *until);
-        let first = |first: Option<Moment>, member: &Member| {
-            let pause = pause(member)?;
-            Some(Some(first.map_or(pause, |first| first.min(pause))))
-        };
-        let usable = |member: &&Member| member.usable;
-        match model {
-            Some(name) => {
-                let mut could = self.groups.places(name).filter_map(|place| self.member(place));
-                could.by_ref().filter(usable).try_fold(None, first).flatten()
-            }
-            None => self
-                .members
-                .iter()
-                .flatten()
-                .filter(usable)
-                .try_fold(None, first)
-                .flatten(),
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! Who is judged among whom, where upstreams serve different models? And what is left of old rules and rights?
 
 use super::*;
-use crate::health::groups::Groups;
 use crate::upstream::{ModelEntry, Models};
 
 fn names(names: &[&str]) -> Serves {
@@ -184,23 +183,6 @@ fn names_that_change_change_who_is_needed() {
 }
 
 #[test]
-fn who_has_left_or_serves_something_else_is_found_no_more() {
-    let mut groups = Groups::default();
-    for serves in [names(&["a", "b"]), Serves::Any] {
-        groups.join(0, &serves);
-        assert_eq!(groups.places("a").collect::<Vec<_>>(), [0]);
-        groups.leave(0, &serves);
-        assert_eq!(groups.places("a").count(), 0);
-    }
-    let mut pool = pool_of(&[names(&["a"]), names(&["b"])], rules());
-    pool.pause(0, TENANCY, Duration::from_secs(9), at(0));
-    pool.serve(1, names(&["a"]));
-    assert_eq!(pool.all_paused_until(Some("a"), secs(1)), None);
-    pool.serve(1, names(&["b"]));
-    assert_eq!(pool.all_paused_until(Some("a"), secs(1)), Some(secs(9)));
-}
-
-#[test]
 fn the_only_one_with_a_model_gets_its_full_part_at_once() {
     let serve = [names(&["a"]), names(&["a"]), names(&["b"])];
     for (back, alone) in [(0, false), (2, true)] {
@@ -222,23 +204,6 @@ fn the_only_one_with_a_model_gets_its_full_part_at_once() {
     pool.serve(3, names(&["d"]));
     pool.tick(secs(102));
     assert_eq!(pool.gate(3, secs(102)), Some(OPEN));
-}
-
-#[test]
-fn who_asks_for_a_model_waits_for_those_who_serve_it() {
-    let mut pool = pool_of(&[names(&["a"]), names(&["b"]), Serves::Any], rules());
-    let pause = |pool: &mut Pool, place, secs| pool.pause(place, TENANCY, Duration::from_secs(secs), at(0));
-    pause(&mut pool, 0, 9);
-    assert_eq!(
-        pool.all_paused_until(Some("a"), secs(1)),
-        None,
-        "there is one for any"
-    );
-    pause(&mut pool, 2, 7);
-    assert_eq!(pool.all_paused_until(Some("a"), secs(1)), Some(secs(7)));
-    assert_eq!(pool.all_paused_until(Some("b"), secs(1)), None);
-    assert_eq!(pool.all_paused_until(Some("z"), secs(1)), Some(secs(7)));
-    assert_eq!(pool.all_paused_until(None, secs(1)), None);
 }
 
 #[test]

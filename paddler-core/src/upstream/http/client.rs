@@ -140,11 +140,8 @@ impl HttpUpstream {
     }
 
     /// Sends over a connection that is kept, while there is one, or else over a new one.
-    async fn dispatch(
-        &self,
-        mut request: Request<Body>,
-        progress: &Progress,
-    ) -> Result<Response<Body>, CallError> {
+    async fn dispatch(&self, mut request: Request<Body>) -> Result<Response<Body>, CallError> {
+        let progress = request.extensions_mut().remove::<Progress>().unwrap_or_default();
         let new = request.extensions().get::<NewConnection>().is_some();
         let http1 = request.headers().contains_key(UPGRADE);
         if !new {
@@ -261,7 +258,7 @@ impl HttpUpstream {
                 "{}: {error}: if it speaks TLS there, write https:// in its url",
                 self.address
             );
-            return Err(Failed::Sent(CallError::new(Sent::Yes, text)));
+            return Err(Failed::Sent(CallError::new(Sent::Begun, text)));
         }
         let lost = match error {
             // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
@@ -269,6 +266,9 @@ impl HttpUpstream {
             http1::Error::Request(_) => false,
             _ => !answered,
         };
+        if answered && !(reused && lost) && !matches!(error, http1::Error::Request(_)) {
+            return Err(Failed::Sent(CallError::new(Sent::Begun, error)));
+        }
         Err(self.broken(reused && lost, error))
     }
 
@@ -338,18 +338,10 @@ impl HttpUpstream {
 
 #[async_trait]
 impl Upstream for HttpUpstream {
-    async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        self.call_and_say(request, &Progress::default()).await
-    }
-
-    async fn call_and_say(
-        &self,
-        mut request: Request<Body>,
-        progress: &Progress,
-    ) -> Result<Response<Body>, BoxError> {
+    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         self.follow();
         self.prepare(&mut request);
-        Ok(self.dispatch(request, progress).await?)
+        Ok(self.dispatch(request).await?)
     }
 }
 

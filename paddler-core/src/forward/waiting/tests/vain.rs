@@ -1,6 +1,8 @@
 //! Is nobody sent away too soon, and nobody kept waiting in vain?
 
 use super::*;
+use crate::forward::no_place::Known;
+use crate::health::Verdict;
 
 fn listed(names: &[&str]) -> Models {
     Models::Listed(names.iter().map(|name| ModelEntry::new(*name)).collect())
@@ -74,6 +76,31 @@ async fn who_will_not_wait_gets_what_is_idle_though_others_wait_for_another_mode
     places.hand_out();
     assert!(matches!(poll_once(&mut late).await, Poll::Ready(Err(_))));
     assert_eq!(waiting(&places), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_to_come_again_is_said_by_those_to_whom_the_request_may_go() {
+    let (board, places) = with(&[("a", &["x"]), ("b", &["x"])]);
+    let (mut x, tried) = (asks_for("x"), Tried::default());
+    for (upstream, seconds) in [("a", 12), ("b", 14)] {
+        x.only = Some(Arc::new([id(upstream)]));
+        let mut held = places.place(&x, &tried).await.unwrap();
+        let asked = Verdict::Busy(Some(Duration::from_secs(seconds)));
+        held.lease.report(asked, places.clock.now());
+    }
+    let Err(none) = places.place(&x, &tried).await else {
+        panic!("both are paused")
+    };
+    let refusal = none.refusal(&Known {
+        places: &places,
+        published: &board.published(),
+        now: places.clock.now(),
+        retry_after: Duration::from_secs(1),
+        facts: &x,
+        client: None,
+    });
+    assert_eq!(refusal.reason, "upstreams_busy");
+    assert_eq!(refusal.retry_after, Some(Duration::from_secs(14)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -103,15 +103,15 @@ impl Chunks {
             (At::Length(digits, length), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = (byte as char).to_digit(16).map_or(0, u64::from);
                 if digits == MOST_DIGITS {
-                    return Err(Malformed("the length of a chunk is too long"));
+                    return Err(Malformed::from("the length of a chunk is too long"));
                 }
                 At::Length(digits + 1, length << 4 | digit)
             }
             (At::Length(1.., length), b' ' | b'\t' | b';') => At::Extension(length),
             (At::Length(1.., length) | At::Extension(length), b'\r') => At::LengthEnd(length),
-            (At::Length(..), _) => return Err(Malformed("the length of a chunk is no number")),
+            (At::Length(..), _) => return Err(Malformed::from("the length of a chunk is no number")),
             (At::Extension(_), 0..=8 | 10..=31 | 127) => {
-                return Err(Malformed("the extension of a chunk holds what it may not"));
+                return Err(Malformed::from("the extension of a chunk holds what it may not"));
             }
             (At::Extension(length), _) => At::Extension(length),
             (At::LengthEnd(0), b'\n') => At::Last,
@@ -119,18 +119,18 @@ impl Chunks {
             (At::DataEnd(false), b'\r') => At::DataEnd(true),
             (At::DataEnd(true), b'\n') => At::default(),
             (At::LengthEnd(_) | At::DataEnd(_), _) => {
-                return Err(Malformed("a chunk does not end where it should"));
+                return Err(Malformed::from("a chunk does not end where it should"));
             }
             (At::Last, b'\r') => At::LastEnd,
             (At::LastEnd, b'\n') => At::Over,
-            (At::LastEnd, _) => return Err(Malformed("a CR stands alone")),
+            (At::LastEnd, _) => return Err(Malformed::from("a CR stands alone")),
             (At::Last | At::Trailers, _) => self.trailer(byte)?,
             (at @ (At::Data(_) | At::Over), _) => at,
         };
         if matches!(self.at, At::Extension(_)) {
             self.extensions += 1;
             if self.extensions > MOST_EXTENSIONS {
-                return Err(Malformed("the extensions of chunks are longer than 16 KiB"));
+                return Err(Malformed::from("the extensions of chunks are longer than 16 KiB"));
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Chunks {
         let trailers = self.trailers.get_or_insert_default();
         trailers.bytes.push(byte);
         if trailers.bytes.len() > MOST_TRAILERS {
-            return Err(Malformed("its trailers are longer than 16 KiB"));
+            return Err(Malformed::from("its trailers are longer than 16 KiB"));
         }
         if trailers.lines.end(&trailers.bytes)?.is_none() {
             return Ok(At::Trailers);

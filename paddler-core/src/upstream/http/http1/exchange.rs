@@ -98,7 +98,12 @@ impl Exchange {
             let mut room = ReadBuf::uninit(&mut room);
             ready!(Pin::new(pooled.io()).poll_read(cx, &mut room)).map_err(Error::Io)?;
             if room.filled().is_empty() {
-                let error = self.unsent.take().map_or(Error::Closed, Error::Io);
+                let closed = if self.answered {
+                    Error::CutOff
+                } else {
+                    Error::Closed
+                };
+                let error = self.unsent.take().map_or(closed, Error::Io);
                 return Poll::Ready(Err(error));
             }
             self.answered = true;
@@ -143,7 +148,7 @@ impl Exchange {
             }
             self.interim += 1;
             if self.interim > MOST_INTERIM {
-                return Err(Error::Malformed("answers of 1xx, and no other"));
+                return Err(Error::Malformed("answers of 1xx, and no other".into()));
             }
         }
         self.partial = if all.is_empty() {
@@ -181,8 +186,12 @@ impl Exchange {
             response.extensions_mut().insert(reason);
         }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            if !self.upgrade || self.sending.is_some() {
-                return Err(Error::Malformed("it switches to another protocol unasked"));
+            if !self.upgrade {
+                return Err(Error::Malformed("it switches to another protocol unasked".into()));
+            }
+            if self.sending.is_some() {
+                let why = "it switches to another protocol before it has the whole request";
+                return Err(Error::Malformed(why.into()));
             }
             let io = Again::new(bytes::Bytes::copy_from_slice(bytes), pooled.into_io());
             response.extensions_mut().insert(Upgraded::new(io));

@@ -45,10 +45,10 @@ impl Framing {
         } else {
             !lists(headers, &CONNECTION, "close")
         };
-        let length = length(headers).map_err(Malformed)?;
+        let length = length(headers).map_err(Malformed::from)?;
         let chunked = is_chunked(headers)?;
         if is_old && chunked {
-            return Err(Malformed("there are no chunks in HTTP/1.0"));
+            return Err(Malformed::from("there are no chunks in HTTP/1.0"));
         }
         let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(status);
         if method == Method::HEAD || bodiless {
@@ -99,6 +99,6 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(true),
-        _ => Err(Malformed("it has a transfer coding that nobody asked for")),
+        _ => Err(Malformed::from("it has a transfer coding that nobody asked for")),
     }
 }

@@ -26,7 +26,7 @@ impl Lines {
         for byte in &bytes[self.seen..] {
             self.seen += 1;
             if self.seen > MOST_BYTES {
-                return Err(Malformed("its head is longer than 256 KiB"));
+                return Err(Malformed::from("its head is longer than 256 KiB"));
             }
             match (self.after_cr, byte) {
                 (true, b'\n') if self.open == 0 => return Ok(Some(self.seen)),
@@ -34,12 +34,12 @@ impl Lines {
                     (self.after_cr, self.open) = (false, 0);
                     self.count += 1;
                     if self.count > MOST_LINES {
-                        return Err(Malformed("its head has more than 1024 lines"));
+                        return Err(Malformed::from("its head has more than 1024 lines"));
                     }
                 }
-                (true, _) => return Err(Malformed("a CR stands alone")),
+                (true, _) => return Err(Malformed::from("a CR stands alone")),
                 (false, b'\r') => self.after_cr = true,
-                (false, b'\n') => return Err(Malformed("an LF stands alone")),
+                (false, b'\n') => return Err(Malformed::from("an LF stands alone")),
                 (false, _) => self.open += 1,
             }
         }

@@ -6,7 +6,8 @@
 //!
 //! What is read is read strictly (RFC 9112), since two readers that take the same bytes for different answers give one
 //! client what belongs to another. What is only odd ends its connection with the answer; what could mean two things is an
-//! error. The parts without I/O are [`lines`], [`head`], [`framing`] and [`chunks`].
+//! error. The parts without I/O are [`request`], [`lines`], [`head`],
+//! [`framing`] and [`chunks`].
 
 mod answer;
 mod chunks;
@@ -17,6 +18,7 @@ mod lines;
 mod request;
 mod sending;
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
@@ -30,8 +32,14 @@ pub(super) use request::for_http1;
 const AT_ONCE: usize = 8 * 1024;
 
 /// Bytes that are no answer, and why not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Malformed(&'static str);
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Malformed(Cow<'static, str>);
+
+impl From<&'static str> for Malformed {
+    fn from(why: &'static str) -> Self {
+        Self(why.into())
+    }
+}
 
 /// Why an exchange came to no end.
 #[derive(Debug)]
@@ -45,7 +53,7 @@ pub(super) enum Error {
     /// What came does not begin as an answer does.
     NotHttp,
     /// What came is no answer.
-    Malformed(&'static str),
+    Malformed(Cow<'static, str>),
     Io(io::Error),
     /// The body of the request could not be had.
     Request(BoxError),
@@ -63,8 +71,8 @@ impl fmt::Display for Error {
             Self::Closed => f.write_str("it closed the connection before it answered"),
             Self::CutOff => f.write_str("it closed the connection in the middle of its answer"),
             Self::Unasked => f.write_str("it spoke before it was asked"),
-            Self::NotHttp => f.write_str("its answer is none of HTTP/1"),
-            Self::Malformed(why) => write!(f, "its answer is none of HTTP/1.1: {why}"),
+            Self::NotHttp => f.write_str("it answered, but not in HTTP/1.1"),
+            Self::Malformed(why) => write!(f, "it answered, but not in HTTP/1.1: {why}"),
             Self::Io(_) => f.write_str("the connection broke"),
             Self::Request(_) => f.write_str("the body of the request broke off"),
         }
