@@ -9,12 +9,14 @@ mod addresses;
 #[path = "../../fuzz/checks/answer.rs"]
 mod answer;
 mod answers;
+mod ends;
 #[cfg(feature = "http2")]
 mod frames;
 #[cfg(feature = "http2")]
 mod http2;
 mod net;
 mod requests;
+mod reuse;
 mod routed;
 mod server;
 #[cfg(feature = "tls")]

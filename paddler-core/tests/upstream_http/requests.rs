@@ -1,62 +1,21 @@
 //! Does a request get onto the connection as one, and is it known how far it came?
 
-use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
-use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Io};
-use paddler_core::upstream::{CallError, Sent, Upstream as _, UpstreamSpec};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use paddler_core::upstream::Sent;
+use paddler_core::upstream::http::HttpOptions;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
+use super::ends::{OK, call, get, is_closed, kept, sent, text, until, upstream};
 use super::net::soon;
-
-/// Gives the other end of each connection to the test.
-#[derive(Debug)]
-struct Ends(mpsc::UnboundedSender<DuplexStream>, usize);
-
-#[async_trait]
-impl Dial for Ends {
-    async fn dial(&self, _address: SocketAddr) -> io::Result<Box<dyn Io>> {
-        let (ours, theirs) = tokio::io::duplex(self.1);
-        self.0.send(theirs).unwrap();
-        Ok(Box::new(ours))
-    }
-}
-
-type Others = mpsc::UnboundedReceiver<DuplexStream>;
-
-/// An upstream, and the other ends of its connections, which take so many bytes at once.
-fn upstream(room: usize) -> (Arc<HttpUpstream>, Others) {
-    let (ends, others) = mpsc::unbounded_channel();
-    let spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
-    let upstream = HttpUpstream::over(Arc::new(Ends(ends, room)), &spec, HttpOptions::default()).unwrap();
-    (Arc::new(upstream), others)
-}
-
-type Call = tokio::task::JoinHandle<Result<Response<Body>, BoxError>>;
-
-fn call(upstream: &Arc<HttpUpstream>, request: Request<Body>) -> Call {
-    let upstream = upstream.clone();
-    tokio::spawn(async move { upstream.call(request).await })
-}
-
-async fn until(end: &mut DuplexStream, text: &str) -> String {
-    let mut read = Vec::new();
-    while !read.ends_with(text.as_bytes()) {
-        read.push(soon(end.read_u8()).await.unwrap());
-    }
-    String::from_utf8(read).unwrap()
-}
 
 /// A body that comes through a channel.
 struct Channel(mpsc::UnboundedReceiver<Result<Frame<Bytes>, BoxError>>);
@@ -88,25 +47,6 @@ fn streamed(headers: &[(&str, &str)]) -> (Frames, Request<Body>) {
 fn data(text: &'static str) -> Result<Frame<Bytes>, BoxError> {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
 }
-
-fn get() -> Request<Body> {
-    Request::get("/x").body(Body::empty()).unwrap()
-}
-
-fn sent(result: Result<Response<Body>, BoxError>) -> Sent {
-    result.unwrap_err().downcast_ref::<CallError>().unwrap().sent()
-}
-
-async fn text(response: Response<Body>) -> Bytes {
-    soon(response.into_body().collect()).await.unwrap().to_bytes()
-}
-
-async fn is_closed(end: &mut DuplexStream) -> bool {
-    let mut rest = Vec::new();
-    soon(end.read_to_end(&mut rest)).await.is_ok()
-}
-
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 #[tokio::test]
 async fn a_request_is_written_as_it_is() {
@@ -271,16 +211,6 @@ async fn whoever_lets_go_closes_the_connection() {
     soon(body.frame()).await.unwrap().unwrap();
     drop(body);
     assert!(is_closed(&mut end).await);
-}
-
-/// Asks once over a new connection, and gives its other end.
-async fn kept(upstream: &Arc<HttpUpstream>, others: &mut Others) -> DuplexStream {
-    let answer = call(upstream, get());
-    let mut end = soon(others.recv()).await.unwrap();
-    until(&mut end, "\r\n\r\n").await;
-    end.write_all(OK).await.unwrap();
-    assert_eq!(text(soon(answer).await.unwrap().unwrap()).await, "ok");
-    end
 }
 
 #[tokio::test]

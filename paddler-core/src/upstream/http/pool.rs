@@ -4,13 +4,15 @@
 //! In between nobody looks, so those that their upstream closes stay, for as long as one may be unused and as many as may
 //! be kept.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::ReadBuf;
 use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
 use super::HttpOptions;
@@ -186,7 +188,10 @@ impl Pooled {
         let mut byte = [0];
         let mut byte = ReadBuf::new(&mut byte);
         let mut nobody = Context::from_waker(Waker::noop());
-        match Pin::new(self.io()).poll_read(&mut nobody, &mut byte) {
+        let read = poll_fn(|cx| Pin::new(&mut *self.connection.io).poll_read(cx, &mut byte));
+        // A task that has done much is told that nothing is there, whatever is: the answer here has to be the true one.
+        let read = pin!(unconstrained(read)).poll(&mut nobody);
+        match read {
             Poll::Pending => Ok(()),
             Poll::Ready(Err(error)) => Err(Error::Io(error)),
             Poll::Ready(Ok(())) if byte.filled().is_empty() => Err(Error::Closed),
