@@ -1,8 +1,9 @@
 //! How is a connection served by HTTP/2?
 //!
 //! hyper speaks it. Here is what keeps one connection with many streams to what a connection with one request is held to:
-//! each stream has a task, which ends with the connection; a stream of which the client takes nothing is reset; a connection
-//! without streams is closed; and so is one on which most requests are taken back.
+//! each stream has a task, which ends with the connection; a stream of which the client takes nothing is reset; what a client
+//! is still sending when it has been answered is taken; a connection without streams is closed; and so is one on which most
+//! requests are taken back.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::{Body, BoxError};
+use super::rest::{self, Rest};
 use super::server::ServeOptions;
 use crate::clock::after;
 use crate::config::LEAST_HEAD;
@@ -99,13 +101,18 @@ where
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let takes = open.takes.clone();
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
-                _ = TAKES.scope(takes.clone(), stream) => {}
+                _ = TAKES.scope(takes.clone(), stream) => true,
                 // Dropped, a stream is reset.
                 () = takes.nothing_for(open.streams.idle) => {
                     tracing::debug!("a client took nothing of an answer for too long; its stream is reset");
+                    false
                 }
+            };
+            if ended {
+                // Until that is over, it is not reset.
+                takes.discard_rest().await;
             }
         });
     }
@@ -150,11 +157,24 @@ struct Takes {
     waits: Mutex<Option<Instant>>,
     /// The answer has come to its end.
     whole: AtomicBool,
+    /// What was not read of the request that it answers.
+    rest: Mutex<Option<Rest>>,
 }
 
 impl Takes {
     fn set(&self, waits: Option<Instant>) {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = waits;
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Option<Rest>> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn discard_rest(&self) {
+        let rest = self.rest().take();
+        if let Some(rest) = rest {
+            rest.discard().await;
+        }
     }
 
     /// Ready once a piece has waited for so long.
@@ -321,10 +341,15 @@ where
         idle: options.client_idle,
     });
     let _all_end = EndAll(streams.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let is_head = request.method() == Method::HEAD;
+        let rest = rest::of(&mut request);
         let answer = answer(request);
-        async move { Ok::<_, Infallible>(for_http2(answer.await, is_head)) }
+        async move {
+            let answer = answer.await;
+            TAKES.try_with(|takes| *takes.rest() = rest).ok();
+            Ok::<_, Infallible>(for_http2(answer, is_head))
+        }
     });
     let serving = builder(options, streams.clone()).serve_connection(TokioIo::new(io), service);
     let mut serving = pin!(serving);

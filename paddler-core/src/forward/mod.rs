@@ -128,6 +128,8 @@ mod preface;
 mod rate;
 mod refusal;
 mod relay;
+#[cfg(feature = "http2")]
+mod rest;
 mod rewrite;
 mod rights;
 mod router;

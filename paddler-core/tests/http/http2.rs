@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::client::{CHAT, HANG, chat, eventually, get, post, stream};
 use super::stub::{Do, Stub};
+use super::wire::{Frame, Raw, data, frame, literal, post as post_head};
 use super::world::{Setup, World, engine, of, quick, slow, spec};
 
 /// A client of HTTP/2, and what becomes of its connection.
@@ -155,6 +156,50 @@ async fn refusals_are_the_same_but_for_the_connection() {
         (refused.status(), reason(&refused)),
         (StatusCode::BAD_REQUEST, "bad_host")
     );
+}
+
+/// Reads until a PING is answered; all that comes before.
+async fn until_pong(raw: &mut Raw) -> Vec<Frame> {
+    raw.write(&frame(6, 0, 0, b"12345678")).await;
+    let mut seen = Vec::new();
+    loop {
+        let next = timeout(HANG, raw.frame()).await.expect("no PING");
+        match next.expect("it was closed") {
+            Frame {
+                kind: 6, flags: 1, ..
+            } => return seen,
+            other => seen.push(other),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_while_he_sends_may_finish_and_is_not_reset() {
+    let keys = Keys::read("sk-1").unwrap();
+    let (world, _engine) = one(Setup::new().with(|setup| setup.options.keys = Some(Arc::new(keys)))).await;
+    let mut raw = Raw::handshake(world.addr).await;
+    for (stream, more) in [(1, vec![]), (3, literal("host", "other"))] {
+        let mut head = post_head(stream);
+        head.extend(&more);
+        let length = u32::try_from(head.len() - 9).unwrap().to_be_bytes();
+        head[..3].copy_from_slice(&length[1..]);
+        raw.write(&head).await;
+        // Its answer is whole before its body is.
+        loop {
+            let next = timeout(HANG, raw.frame()).await.expect("no answer").unwrap();
+            assert_ne!(next.kind, 3, "{stream} is reset");
+            if next.stream == stream && next.kind < 2 && next.flags & 1 == 1 {
+                break;
+            }
+        }
+        for (piece, flags) in [("{", 0), ("}", 1)] {
+            let seen = until_pong(&mut raw).await;
+            assert!(seen.iter().all(|frame| frame.kind != 3), "{stream}: {seen:?}");
+            raw.write(&data(stream, flags, piece.as_bytes())).await;
+        }
+        let seen = until_pong(&mut raw).await;
+        assert!(seen.iter().all(|frame| frame.kind != 3), "{stream}: {seen:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,166 @@
+//! What becomes of a request's body that its answer did not wait for, over HTTP/2?
+//!
+//! A stream is reset when nobody holds it while its client is still sending. Some clients then throw away the answer that they
+//! have (RFC 9113, 8.1, asks them not to). So the body is put aside by whoever drops it, and what still comes is taken, within
+//! bounds, once the answer has been sent.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Extensions, Request};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use tokio::time::timeout;
+
+use super::body::Body;
+
+/// How long that goes on. It is as long over HTTP/1.1.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// And how many bytes are taken.
+const MOST: usize = 16 * 1024 * 1024;
+
+/// Where the body of one request is put aside. An extension of the request, until it is handled.
+#[derive(Clone, Default)]
+pub(super) struct Rest(Arc<Mutex<Option<Body>>>);
+
+impl Rest {
+    fn lock(&self) -> MutexGuard<'_, Option<Body>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what is still coming, for a while.
+    pub(super) async fn discard(&self) {
+        let Some(mut body) = self.lock().take() else {
+            return;
+        };
+        let mut left = MOST;
+        let to_its_end = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                match left.checked_sub(bytes) {
+                    Some(rest) => left = rest,
+                    None => return false,
+                }
+            }
+            true
+        };
+        if timeout(LINGER, to_its_end).await != Ok(true) {
+            tracing::debug!("a client was still sending when its stream was closed");
+        }
+    }
+}
+
+/// Where the body of this request will be put, if it has one.
+pub(super) fn of<B: HttpBody>(request: &mut Request<B>) -> Option<Rest> {
+    let rest = (!request.body().is_end_stream()).then(Rest::default)?;
+    request.extensions_mut().insert(rest.clone());
+    Some(rest)
+}
+
+/// The body of a request, which is put aside when it is dropped before its end, if there is a place for it.
+pub(super) fn put_aside<B>(extensions: &mut Extensions, body: B) -> Body
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<super::body::BoxError>,
+{
+    let body = Body::new(body);
+    match extensions.remove::<Rest>() {
+        Some(rest) => Body::new(PutAside { body, rest }),
+        None => body,
+    }
+}
+
+struct PutAside {
+    body: Body,
+    rest: Rest,
+}
+
+impl HttpBody for PutAside {
+    type Data = Bytes;
+    type Error = super::body::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for PutAside {
+    fn drop(&mut self) {
+        let body = std::mem::take(&mut self.body);
+        if !body.is_end_stream() {
+            *self.rest.lock() = Some(body);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Pieces of so many bytes, without end; and how many were taken.
+    struct Endless(usize, Arc<AtomicUsize>);
+
+    impl HttpBody for Endless {
+        type Data = Bytes;
+        type Error = super::super::body::BoxError;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            if self.0 == 0 {
+                return Poll::Pending;
+            }
+            self.1.fetch_add(self.0, Relaxed);
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; self.0])))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_of_a_body_is_taken_within_bounds() {
+        for (piece, most) in [(0, 0), (100_000, MOST + 100_000)] {
+            let taken = Arc::default();
+            let mut request = Request::new(Endless(piece, Arc::clone(&taken)));
+            let rest = of(&mut request).unwrap();
+            let (mut parts, body) = request.into_parts();
+            drop(put_aside(&mut parts.extensions, body));
+            assert!(parts.extensions.is_empty(), "it goes no further");
+            let began = Instant::now();
+            rest.discard().await;
+            assert_eq!(began.elapsed().as_secs(), u64::from(piece == 0));
+            let taken = taken.load(Relaxed);
+            assert!((most.saturating_sub(100_000)..=most).contains(&taken), "{taken}");
+            assert_eq!(Arc::strong_count(&rest.0), 1);
+            assert!(rest.lock().is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_was_read_is_not_put_aside() {
+        let mut request = Request::new(Body::full("a"));
+        let rest = of(&mut request).unwrap();
+        let (mut parts, body) = request.into_parts();
+        put_aside(&mut parts.extensions, body).collect().await.unwrap();
+        assert!(rest.lock().is_none());
+        assert!(of(&mut Request::new(Body::empty())).is_none());
+    }
+}
