@@ -145,16 +145,34 @@ impl AsyncRead for &Line {
         };
         loop {
             ready!(stream.poll_read_ready(cx))?;
-            match stream.try_read(buf.initialize_unfilled()) {
-                Ok(bytes) => {
-                    buf.advance(bytes);
-                    return Poll::Ready(Ok(()));
-                }
+            match read_all(stream, buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                result => return Poll::Ready(result),
             }
         }
     }
+}
+
+/// Whether what has been read was all there was, if there was room for more: where the system tells each arrival anew.
+const SHORT_IS_ALL: bool = cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos"
+));
+
+/// Reads what is there, and saves itself the call that would only tell that nothing more is.
+fn read_all(stream: &TcpStream, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+    let (room, mut has_read) = (buf.remaining(), false);
+    // What arrives after this has begun is not forgotten by an error.
+    let result = stream.try_io(Interest::READABLE, || {
+        let bytes = stream.try_read_buf(buf)?;
+        has_read = true;
+        if SHORT_IS_ALL && (1..room).contains(&bytes) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(())
+    });
+    if has_read { Ok(()) } else { result }
 }
 
 /// A client's stream, which breaks when the client takes nothing for too long.
