@@ -64,7 +64,7 @@ impl Router {
     ///
     /// [`StatusLoop`]: crate::status::StatusLoop
     pub async fn acquire(&self, facts: &RequestFacts, tried: &Tried) -> Result<Acquired, Refusal> {
-        let (places, published, clock) = self.places();
+        let places = self.places();
         match places.place(facts, tried).await {
             Ok(place) => Ok(Acquired {
                 lease: place.lease,
@@ -73,8 +73,8 @@ impl Router {
             }),
             Err(no_place) => Err(no_place.refusal(&Known {
                 places,
-                published,
-                now: clock.now(),
+                published: self.published(),
+                now: self.clock().now(),
                 retry_after: self.options().retry_after,
                 facts,
                 client: None,
@@ -85,6 +85,6 @@ impl Router {
     /// What an [`acquired`](Self::acquire) request has used in the end is known now, so that its tenant is charged for that
     /// and no more.
     pub fn charge_used(&self, charge: Charge, used: Used) {
-        self.places().0.settle(charge, used);
+        self.places().settle(charge, used);
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::body::Body;
 #[cfg(feature = "decompress")]
 use super::decode::{self, Coding, Unread};
+use super::headers::length;
 use super::held::{Budget, Held};
 use super::options::RouterOptions;
 use super::pace::{Gone, Late, Pace};
@@ -49,9 +50,7 @@ pub(super) async fn read(
     budget: Arc<Budget>,
 ) -> Result<Intake, Refusal> {
     let (look, coding) = look(headers, kind)?;
-    let announced = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced = length(headers).ok().flatten();
     if announced.is_some_and(|bytes| bytes > options.max_body) {
         return Err(too_large(options.max_body));
     }

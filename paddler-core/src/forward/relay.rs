@@ -245,6 +245,21 @@ impl Relay {
     }
 }
 
+impl Relay {
+    /// A time limit is over: that of the whole, or of silence.
+    fn cut_late(&mut self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.is_over() {
+            return self.cut(WHOLE, "the time for the whole of it was over".into());
+        }
+        let what = if self.any_byte {
+            "upstream_idle"
+        } else {
+            FIRST_BYTE
+        };
+        self.cut(what, "no byte came in time".into())
+    }
+}
+
 impl HttpBody for Relay {
     type Data = Bytes;
     type Error = BoxError;
@@ -258,7 +273,7 @@ impl HttpBody for Relay {
             return Poll::Ready(None);
         }
         if this.is_over() {
-            return this.cut(WHOLE, "the time for the whole of it was over".into());
+            return this.cut_late();
         }
         if let Some(error) = this.broken.take() {
             return this.cut(BROKE_OFF, error);
@@ -288,15 +303,7 @@ impl HttpBody for Relay {
             Poll::Pending => {
                 this.unwritten = false;
                 ready!(this.poll_timer(cx));
-                if this.is_over() {
-                    return this.cut(WHOLE, "the time for the whole of it was over".into());
-                }
-                let what = if this.any_byte {
-                    "upstream_idle"
-                } else {
-                    FIRST_BYTE
-                };
-                this.cut(what, "no byte came in time".into())
+                this.cut_late()
             }
         }
     }

@@ -158,9 +158,12 @@ impl Router {
         RouterOptions::clone(&self.0.options.load())
     }
 
-    pub(super) fn places(&self) -> (&Places, &Published, Clock) {
-        let inner = &*self.0;
-        (&inner.places, &inner.published, inner.clock)
+    pub(super) fn places(&self) -> &Places {
+        &self.0.places
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.0.clock
     }
 
     /// What is counted.

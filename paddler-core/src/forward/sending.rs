@@ -159,7 +159,11 @@ impl<'a> Sending<'a> {
                 }
             }
         }
-        metrics.not_retried("attempts");
+        self.out_of_attempts()
+    }
+
+    fn out_of_attempts(&mut self) -> Result<Outcome, Refusal> {
+        self.means.metrics.not_retried("attempts");
         // Each attempt that ends up here has left something to tell, but for one that was only to be sent once more.
         let last = self.last.take();
         last.unwrap_or_else(|| {

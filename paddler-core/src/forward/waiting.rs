@@ -25,7 +25,7 @@ use crate::Moment;
 use crate::clock::Clock;
 use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket, Tried, Used, WaitQueue};
 use crate::request::RequestFacts;
-use crate::schedule::{Class, Ending, NodeId, Reason};
+use crate::schedule::{Class, Ending};
 use crate::status::Published;
 pub(super) use finder::Place;
 use finder::{Finder, Found, News};
@@ -153,14 +153,15 @@ impl Places {
             waited: false,
         };
         // A request that takes no room holds nobody up, and does not wait behind those that do.
+        let now = self.clock.now();
         if facts.weight == 0 {
             return self
                 .finder
-                .place(facts, tried, self.clock.now(), News::Yes)
+                .place(facts, &tried.left_out(now), now, News::Yes)
                 .map_err(refused);
         }
         if self.wake.standing.load(Relaxed) == 0 {
-            match self.finder.place(facts, tried, self.clock.now(), News::No) {
+            match self.finder.place(facts, &tried.left_out(now), now, News::No) {
                 Err(ending) if ending.class == Class::Later => {}
                 now => return now.map_err(refused),
             }
@@ -190,7 +191,7 @@ impl Places {
             if contended {
                 // Those who came before may have it first.
                 drop(place);
-                place = Err(Ending::new(Class::Later, Reason::Contended, NodeId::default()));
+                place = Err(Ending::contended());
                 if !queue.has_room_for(facts) {
                     self.offer(&mut queue, now, &mut answers);
                     place = self.arrive(&queue, (facts, tried), now);
@@ -265,7 +266,7 @@ impl Places {
         let _standing = Standing { places: self, ticket };
         // Nobody drops the other end without an answer but a queue that is dropped as a whole.
         told.await.unwrap_or_else(|_| {
-            let ending = Ending::new(Class::Later, Reason::Contended, NodeId::default());
+            let ending = Ending::contended();
             Err(NoPlace::Ending { ending, waited: true })
         })
     }

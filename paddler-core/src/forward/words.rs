@@ -10,7 +10,9 @@ fn code(folder: &Path, into: &mut String) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() {
-            code(&path, into);
+            if name != "tests" {
+                code(&path, into);
+            }
         } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "words.rs" {
             let text = fs::read_to_string(&path).unwrap();
             let code = text.split("#[cfg(test)]\nmod ").next().unwrap();

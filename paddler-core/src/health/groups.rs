@@ -12,32 +12,32 @@ use std::sync::Arc;
 use crate::upstream::Models;
 
 /// What an upstream can be asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Serves {
+    /// It has told no name, so it is held against all.
+    #[default]
+    Untold,
     /// Any name, listed by somebody or not.
     Any,
-    /// These, each once.
+    /// These, each once, and at least one.
     Names(Arc<[Arc<str>]>),
 }
 
-impl Default for Serves {
-    fn default() -> Self {
-        Self::Names(Arc::default())
-    }
-}
-
 impl Serves {
-    /// `None`: it has not told its models.
+    /// `None`: it has not told its models. Whoever lists none may yet: it is as if it had not.
     pub(crate) fn of(models: Option<&Models>) -> Self {
         let listed = match models {
             Some(Models::Any) => return Self::Any,
             Some(Models::Listed(listed)) => &listed[..],
-            None => &[],
+            None => return Self::Untold,
         };
         let names = listed
             .iter()
             .flat_map(|model| [&model.id].into_iter().chain(&model.aliases));
         let names: BTreeSet<_> = names.cloned().collect();
+        if names.is_empty() {
+            return Self::Untold;
+        }
         Self::Names(names.into_iter().collect())
     }
 }
@@ -115,6 +115,7 @@ pub(super) struct Groups {
 impl Groups {
     pub(super) fn join(&mut self, place: u32, serves: &Serves) {
         match serves {
+            Serves::Untold => {}
             Serves::Any => self.any.places.push(place),
             Serves::Names(names) => {
                 for name in &**names {
@@ -128,6 +129,7 @@ impl Groups {
     pub(super) fn leave(&mut self, place: u32, serves: &Serves) {
         let forget = |group: &mut Group| group.places.retain(|one| *one != place);
         match serves {
+            Serves::Untold => {}
             Serves::Any => forget(&mut self.any),
             Serves::Names(names) => {
                 for name in &**names {
@@ -147,6 +149,7 @@ impl Groups {
         let mut anybody = self.all.change(from, to);
         let mut places = Vec::new();
         match serves {
+            Serves::Untold => {}
             Serves::Any => anybody |= self.any.count.change(from, to),
             Serves::Names(names) => {
                 for name in &**names {
@@ -171,6 +174,7 @@ impl Groups {
         empty(self.all)
             || empty(self.any.count)
                 && match serves {
+                    Serves::Untold => false,
                     Serves::Any => true,
                     Serves::Names(names) => names.iter().any(|name| empty(self.count(name))),
                 }
@@ -186,7 +190,7 @@ impl Groups {
         let any = self.any.count;
         match serves {
             Serves::Any => holds(any) && self.names.values().all(|group| holds(group.count.and(any))),
-            Serves::Names(names) if names.is_empty() => holds(self.all),
+            Serves::Untold => holds(self.all),
             Serves::Names(names) => names.iter().all(|name| holds(self.count(name).and(any))),
         }
     }
@@ -197,7 +201,7 @@ impl Groups {
         let found_in = |group: &Group| group.places.iter().any(|place| found(*place));
         match serves {
             Serves::Any => Some(found_in(&self.any)),
-            Serves::Names(names) if names.is_empty() => None,
+            Serves::Untold => None,
             Serves::Names(names) => {
                 let covered = |name: &Arc<str>| self.names.get(name).is_some_and(found_in);
                 Some(found_in(&self.any) || names.iter().all(covered))

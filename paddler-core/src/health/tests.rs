@@ -369,6 +369,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 fn serves() -> impl Strategy<Value = Serves> {
     (0..9u8).prop_map(|bits| match bits {
         8 => Serves::Any,
+        0 => Serves::Untold,
         bits => {
             let named = NAMES.into_iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1);
             Serves::Names(named.map(|(_, name)| name.into()).collect())
@@ -380,6 +381,7 @@ fn serves() -> impl Strategy<Value = Serves> {
 fn could(serves: &Serves, name: Option<&str>) -> bool {
     match (serves, name) {
         (_, None) | (Serves::Any, _) => true,
+        (Serves::Untold, Some(_)) => false,
         (Serves::Names(names), Some(name)) => names.iter().any(|one| **one == *name),
     }
 }

@@ -146,6 +146,12 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// There is room, and it is for somebody else.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn contended() -> Self {
+        Self::new(Class::Later, Reason::Contended, NodeId::default())
+    }
+
     pub(crate) fn new(class: Class, reason: Reason, node: NodeId) -> Self {
         Self {
             class,

@@ -3,22 +3,18 @@
 //! The tree knows nothing of it: they are left out of the walk. What the walk without them ends with is not what is told,
 //! since they are not gone: it is asked again with them.
 
-use std::time::Duration;
-
 use super::finder::{Finder, Found, News};
 use crate::Moment;
 use crate::queue::Tried;
 use crate::request::RequestFacts;
-use crate::schedule::{Class, Ending, NodeId, Outcome, Reason};
+use crate::schedule::{Ending, Outcome};
 use crate::upstream::UpstreamId;
 
-/// Left out now, for this walk.
-fn besides(tried: &Tried, kept: &[UpstreamId], now: Moment) -> Tried {
-    let mut tried = tried.clone();
-    for upstream in kept {
-        tried.add(upstream.clone(), now, Some(Duration::ZERO));
-    }
-    tried
+/// Who is left out of this walk.
+fn besides(tried: &Tried, kept: &[UpstreamId], now: Moment) -> Vec<UpstreamId> {
+    let mut except = tried.left_out(now);
+    except.extend_from_slice(kept);
+    except
 }
 
 impl Finder {
@@ -30,15 +26,12 @@ impl Finder {
         now: Moment,
         news: News,
     ) -> Result<Found, Ending> {
-        if kept.is_empty() {
-            return self.place(facts, tried, now, news);
-        }
         let ending = match self.place(facts, &besides(tried, kept, now), now, news) {
-            Ok(found) => return Ok(found),
-            Err(ending) => ending,
+            Err(ending) if !kept.is_empty() => ending,
+            result => return result,
         };
-        Err(match self.look(facts, facts.weight, tried, now) {
-            Some(Outcome::Picked(_)) => Ending::new(Class::Later, Reason::Contended, NodeId::default()),
+        Err(match self.look(facts, facts.weight, &tried.left_out(now), now) {
+            Some(Outcome::Picked(_)) => Ending::contended(),
             Some(Outcome::Wait(with_them) | Outcome::Refuse(with_them)) => with_them,
             None => ending,
         })

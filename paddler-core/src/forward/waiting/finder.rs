@@ -98,34 +98,34 @@ impl Finder {
         next_seed(&self.seed)
     }
 
-    /// Picks and reserves, if that is possible now. `news`: whether it is worth a line in the log that the request has to
+    /// Picks and reserves, if that is possible now, but not at those of `except`. `news`: whether it is worth a line in the log that the request has to
     /// wait. That it is refused always is.
     pub(super) fn place(
         &self,
         facts: &RequestFacts,
-        tried: &Tried,
+        except: &[UpstreamId],
         now: Moment,
         news: News,
     ) -> Result<Found, Ending> {
-        guarded(facts, |at| self.find(facts, tried, now, (news, at)))
+        guarded(facts, |at| self.find(facts, except, now, (news, at)))
             .unwrap_or_else(|node| Err(Ending::new(Class::Never, Reason::FilterFailed, node)))
     }
 
     fn find(
         &self,
         facts: &RequestFacts,
-        tried: &Tried,
+        except: &[UpstreamId],
         now: Moment,
         (news, at): (News, &mut At<'_>),
     ) -> Result<Found, Ending> {
         let snapshot = self.published.load();
         if !enabled!(Level::DEBUG) {
-            let place = self.walk(&snapshot, facts, tried, now, at)?;
+            let place = self.walk(&snapshot, facts, except, now, at)?;
             return Ok(Found { place, why: None });
         }
         let why = Explanation::default();
         let mut looks_on = (At(at.0), why);
-        let found = self.walk(&snapshot, facts, tried, now, &mut looks_on);
+        let found = self.walk(&snapshot, facts, except, now, &mut looks_on);
         let (_, why) = looks_on;
         let (model, why) = (
             facts.model.as_deref().unwrap_or_default(),
@@ -150,7 +150,7 @@ impl Finder {
 
     /// Whether anybody could take the request, at once or when there is room, besides those who are left out for it now.
     pub(super) fn others_could(&self, facts: &RequestFacts, tried: &Tried, now: Moment) -> bool {
-        match self.look(facts, facts.weight, tried, now) {
+        match self.look(facts, facts.weight, &tried.left_out(now), now) {
             Some(Outcome::Picked(_)) => true,
             Some(Outcome::Wait(ending)) => ending.reason.is_contention(),
             Some(Outcome::Refuse(_)) | None => false,
@@ -162,16 +162,15 @@ impl Finder {
         &self,
         facts: &RequestFacts,
         weight: u32,
-        tried: &Tried,
+        except: &[UpstreamId],
         now: Moment,
     ) -> Option<Outcome> {
         let snapshot = self.published.load();
-        let except = tried.left_out(now);
         let mut view = facts.as_facts();
         view.weight = weight;
         let ask = Ask {
             only: facts.only.as_deref(),
-            ..Ask::new(&view, now, self.next_seed()).except(&except)
+            ..Ask::new(&view, now, self.next_seed()).except(except)
         };
         let outcome = guarded(facts, |at| {
             SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, at))
@@ -183,7 +182,7 @@ impl Finder {
         &self,
         snapshot: &Snapshot,
         facts: &RequestFacts,
-        tried: &Tried,
+        except: &[UpstreamId],
         now: Moment,
         observer: &mut O,
     ) -> Result<Place, Ending> {
@@ -191,11 +190,10 @@ impl Finder {
         if snapshot.is_empty() {
             return Err(ending(Class::Later, Reason::NoUpstream));
         }
-        let except = tried.left_out(now);
         let (view, seed) = (facts.as_facts(), self.next_seed());
         let ask = Ask {
             only: facts.only.as_deref(),
-            ..Ask::new(&view, now, seed).except(&except)
+            ..Ask::new(&view, now, seed).except(except)
         };
         let ask = ask.want(1 + self.alternatives.load(Relaxed));
         let (lease, picks) =

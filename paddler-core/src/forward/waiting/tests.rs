@@ -11,6 +11,7 @@ use http::{Request, Response};
 
 use super::*;
 use crate::forward::{Body, BoxError};
+use crate::schedule::Reason;
 use crate::schedule::filters::slot;
 use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
 use crate::status::{StatusBoard, StatusEvent};

@@ -121,7 +121,10 @@ fn who_answers_for_any_model_stands_in_for_all_and_is_the_only_one_for_the_rest(
 
 #[test]
 fn who_has_told_no_model_is_held_against_all() {
-    let mut pool = pool_of(&[names(&[]), names(&[]), names(&["a"]), names(&["a"])], rules());
+    let mut pool = pool_of(
+        &[Serves::Untold, Serves::Untold, names(&["a"]), names(&["a"])],
+        rules(),
+    );
     row(&mut pool, 0, secs(9));
     row(&mut pool, 1, secs(9));
     row(&mut pool, 2, secs(9));
@@ -145,7 +148,7 @@ fn aliases_and_adapters_are_names_too_and_each_counts_once() {
         ["a", "lora", "m"]
     );
     assert_eq!(Serves::of(Some(&Models::Any)), Serves::Any);
-    assert_eq!(Serves::of(None), names(&[]));
+    assert_eq!(Serves::of(None), Serves::Untold);
 
     let mut pool = pool_of(&[names(&["m", "lora"]), names(&["m"])], rules());
     fault(&mut pool, 0, Fault::Unreachable, secs(9));

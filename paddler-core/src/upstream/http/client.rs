@@ -193,7 +193,7 @@ impl HttpUpstream {
             return self.fresh_of_either(multiplex, new, deadline).await;
         }
         let link = self.connector.connect(http1, deadline).await?;
-        Ok(Way::Http1(self.pool.add(link)))
+        Ok(Way::Http1(self.pool.lend_new(link)))
     }
 
     #[cfg(feature = "http2")]
@@ -218,7 +218,7 @@ impl HttpUpstream {
         Ok(if link.http2 {
             Way::Http2(multiplex.add(link).await?)
         } else {
-            Way::Http1(self.pool.add(link))
+            Way::Http1(self.pool.lend_new(link))
         })
     }
 

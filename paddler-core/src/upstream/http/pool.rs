@@ -115,8 +115,8 @@ impl Pool {
         self.free().all.retain(leads);
     }
 
-    /// Speaks HTTP/1.1 over a new connection.
-    pub(super) fn add(self: &Arc<Self>, link: Link) -> Pooled {
+    /// A new connection, to be put back here.
+    pub(super) fn lend_new(self: &Arc<Self>, link: Link) -> Pooled {
         let (io, peer) = (link.io, link.peer);
         self.in_use(Connection { io, peer }, false)
     }

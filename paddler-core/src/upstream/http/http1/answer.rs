@@ -115,7 +115,7 @@ impl Answer {
     }
 
     /// The next piece, or `None` at the end, if either is here.
-    fn next(&mut self) -> Option<Option<Result<Frame<Bytes>, Error>>> {
+    fn next(&mut self) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if !self.ready.is_empty() {
             let is_last = self.framing.is_over();
             let data = if is_last {
@@ -123,21 +123,21 @@ impl Answer {
             } else {
                 self.ready.split()
             };
-            return Some(Some(Ok(Frame::data(data.freeze()))));
+            return Poll::Ready(Some(Ok(Frame::data(data.freeze()))));
         }
         if let Some(error) = self.failed.take() {
-            return Some(Some(Err(error)));
+            return Poll::Ready(Some(Err(error)));
         }
         if !self.raw.is_empty()
             && let Some(piece) = self.cut()
         {
-            return Some(Some(piece));
+            return Poll::Ready(Some(piece));
         }
         if let Some(trailers) = self.trailers.take() {
-            return Some(Some(Ok(Frame::trailers(*trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
         let is_over = self.pooled.is_none() || self.framing.is_over();
-        is_over.then_some(None)
+        if is_over { Poll::Ready(None) } else { Poll::Pending }
     }
 
     /// The next piece of a large answer.
@@ -236,7 +236,7 @@ impl HttpBody for Answer {
         let this = &mut *self;
         this.poll_send(cx);
         loop {
-            if let Some(next) = this.next() {
+            if let Poll::Ready(next) = this.next() {
                 this.let_go();
                 return Poll::Ready(next);
             }
