@@ -6,7 +6,6 @@
 
 mod board;
 mod columns;
-#[cfg(feature = "proxy")]
 mod could;
 mod event;
 mod names;
