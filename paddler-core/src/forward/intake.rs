@@ -17,8 +17,9 @@ use super::decode::{self, Coding, Unread};
 use super::headers::length;
 use super::held::{Budget, Held};
 use super::options::RouterOptions;
-use super::pace::{Gone, Late, Pace};
+use super::pace::{GIVING_WAY, Gone, Late, Pace};
 use super::refusal::Refusal;
+use crate::clock::after;
 use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
@@ -203,8 +204,11 @@ impl Upload<'_> {
         if held.bytes() + bytes > self.options.max_body {
             return Err(too_large(self.options.max_body));
         }
-        while !held.charge(bytes, self.options.max_buffered) {
-            if !self.budget.behind.make_room(&self.pace).await {
+        let most = self.options.max_buffered;
+        let until = after(Instant::now(), GIVING_WAY);
+        while !held.charge(bytes, most) {
+            let missing = self.budget.held().saturating_add(bytes).saturating_sub(most);
+            if !self.budget.behind.make_room(&self.pace, missing, until).await {
                 let message =
                     "the bodies of the requests that are being handled take all the memory meant for them";
                 return Err(self.no_memory(message));

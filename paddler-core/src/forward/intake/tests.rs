@@ -167,3 +167,57 @@ async fn a_body_that_stops_is_too_slow_also_where_there_is_room() {
     let stopped = world.upload(Slow::new(500 * KIB, 0, 501 * KIB));
     assert_eq!(stopped.await.unwrap(), Err((408, "slow_body".to_owned())));
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_gives_way_where_that_would_not_be_enough() {
+    let world = World::with_room(120);
+    // Of one that keeps its room.
+    let mut kept = Held::new(world.budget.clone());
+    assert!(kept.charge(60 * 1024, 120 * 1024));
+    let slow: Vec<_> = (0..2)
+        .map(|_| world.upload(Slow::new(20 * KIB, KIB / 4, 40 * KIB)))
+        .collect();
+    seconds(32).await;
+    // Each holds 28 KiB by now.
+    assert_eq!(world.quick(100 * KIB).await, full());
+    assert!(
+        slow.iter().all(|one| !one.is_finished()),
+        "it would have helped nobody"
+    );
+    assert_eq!(world.quick(50 * KIB).await, Ok(50 * 1024));
+    for one in slow {
+        assert_eq!(one.await.unwrap(), full());
+    }
+}
+
+/// What was held of a budget when it was woken.
+struct AtWaking(Arc<Budget>, std::sync::Mutex<Vec<u64>>);
+
+impl std::task::Wake for AtWaking {
+    fn wake(self: Arc<Self>) {
+        self.1.lock().unwrap().push(self.0.held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_is_told_once_it_is_free() {
+    let world = World::with_room(60);
+    let slow = world.upload(Slow::new(50 * KIB, KIB / 4, 60 * KIB));
+    seconds(31).await;
+    let wants = Pace::new(Duration::from_secs(30), Instant::now());
+    let mut room = std::pin::pin!(world.budget.behind.make_room(
+        &wants,
+        20 * 1024,
+        Instant::now() + GIVING_WAY
+    ));
+    let waking = Arc::new(AtWaking(world.budget.clone(), std::sync::Mutex::default()));
+    let waker = waking.clone().into();
+    assert!(room.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(slow.await.unwrap(), full());
+    assert_eq!(
+        *waking.1.lock().unwrap(),
+        [0],
+        "it was told before the room was free"
+    );
+    assert!(room.await);
+}
