@@ -136,6 +136,8 @@ mod router;
 mod sending;
 mod server;
 mod serving;
+#[cfg(test)]
+mod tests;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
@@ -144,8 +146,6 @@ mod upgrade;
 mod usage;
 mod vetting;
 mod waiting;
-#[cfg(test)]
-mod words;
 
 pub use accept::{Accept, Connection, OverTls, Peer};
 pub use acquire::Acquired;

@@ -355,8 +355,4 @@ impl<T> WaitQueue<T> {
 }
 
 #[cfg(test)]
-mod fairness;
-#[cfg(test)]
-mod heavy;
-#[cfg(test)]
 mod tests;

@@ -1,5 +1,8 @@
 //! Who is in, who is next, and who has to go.
 
+mod fairness;
+mod heavy;
+
 use proptest::prelude::*;
 
 use super::*;

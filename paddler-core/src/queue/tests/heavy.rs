@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::holds::PASSES;
-use super::tests::placed;
-use super::*;
+use super::super::holds::PASSES;
+use super::super::*;
+use super::placed;
 
 const TOLD: Told = Told {
     nobody_able: false,

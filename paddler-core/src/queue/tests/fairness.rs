@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::tests::placed;
-use super::*;
+use super::super::*;
+use super::placed;
 
 const NONE: Told = Told {
     nobody_able: false,

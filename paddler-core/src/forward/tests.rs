@@ -13,7 +13,7 @@ fn code(folder: &Path, into: &mut String) {
             if name != "tests" {
                 code(&path, into);
             }
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "words.rs" {
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
             let text = fs::read_to_string(&path).unwrap();
             let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
             let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
