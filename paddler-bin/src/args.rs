@@ -82,7 +82,7 @@ pub(crate) enum Command {
     #[cfg(feature = "envoy")]
     #[command(after_help = PICKER_EXAMPLES)]
     EndpointPicker(EndpointPicker),
-    /// Read a config file and print every fault in it, each with its place.
+    /// Read a config file, or a list of clients' keys, and print every fault in it, each with its place.
     Check(Check),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///

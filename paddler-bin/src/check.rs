@@ -47,7 +47,7 @@ fn sound(check: &Check, text: &str, mode: Mode) -> Result<Config, Failure> {
     } else if let Err(itself) = settings::not_itself(&config) {
         told.push((None, itself.to_string()));
     }
-    let missing = Written::new(&check.file, text).missing(|_| true);
+    let missing = Written::new(&check.file, text).missing(&config);
     let (missing, of_missing): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
     told.extend(of_missing);
     if let Err(faults) = secrets::read(&config, &missing) {

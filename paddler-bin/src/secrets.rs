@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use paddler_core::config::{Config, ListenerTls, UpstreamConfig};
+use paddler_core::config::{Config, FilePurpose, NamedFile, UpstreamConfig};
 use paddler_core::forward::{InvalidKeys, Keys, Tls};
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::{UpstreamKey, check_tls};
@@ -22,14 +22,15 @@ pub(crate) struct Secrets {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Reads the files that a config names, but for those that are `missing`, which was said already. All that is wrong with them
-/// is said at once.
-pub(crate) fn read(config: &Config, missing: &[PathBuf]) -> Result<Secrets, Vec<String>> {
-    let is_there = |file: &PathBuf| !missing.contains(file);
+/// Reads the files that a config names, but for what some that are `missing` are for, which was said already. All that is
+/// wrong with them is said at once.
+pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<Secrets, Vec<String>> {
+    let is_there = |file: &PathBuf| missing.iter().all(|missing| missing.path != file);
+    let is_whole = |purpose| missing.iter().all(|missing| missing.purpose != purpose);
     let mut faults = Vec::new();
     let mut specs = Vec::new();
-    for upstream in &config.upstreams {
-        if !of_upstream(upstream).all(is_there) {
+    for (at, upstream) in config.upstreams.iter().enumerate() {
+        if !is_whole(FilePurpose::UpstreamKey(at)) || !is_whole(FilePurpose::UpstreamTls(at)) {
             continue;
         }
         match spec(upstream) {
@@ -52,11 +53,11 @@ pub(crate) fn read(config: &Config, missing: &[PathBuf]) -> Result<Secrets, Vec<
         |text, _| Keys::read_lines(text),
     );
     // One without a file is faulty, which was said.
-    let is_whole = |tls: &&ListenerTls| {
-        tls.files()
-            .all(|file| is_there(file) && !file.as_os_str().is_empty())
-    };
-    let tls = config.tls.as_ref().filter(is_whole).cloned();
+    let tls = config.tls.as_ref().filter(|tls| {
+        let needed = [&tls.certificate, &tls.key];
+        is_whole(FilePurpose::ListenerTls) && needed.iter().all(|file| !file.as_os_str().is_empty())
+    });
+    let tls = tls.cloned();
     let tls = tls.map(Tls::open).transpose().unwrap_or_else(|error| {
         faults.push(error.to_string());
         None
@@ -72,24 +73,12 @@ pub(crate) fn read(config: &Config, missing: &[PathBuf]) -> Result<Secrets, Vec<
     })
 }
 
-/// The files that a config names and that are watched. What they hold is as much in force as the config itself.
+/// The files that a config names and that are watched. What they hold is as much in force as the config itself. Not watched
+/// is the TLS with upstreams: whoever connects to one looks himself whether its files have changed.
 pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
-    let of_upstreams = config.upstreams.iter().map(|upstream| &upstream.api_key_file);
-    let all = of_upstreams.chain([&config.api_key_file, &config.management_key_file]);
-    let of_tls = config.tls.iter().flat_map(ListenerTls::files);
-    all.flatten().chain(of_tls).cloned().collect()
-}
-
-/// All files that a config names.
-pub(crate) fn all_files(config: &Config) -> Vec<PathBuf> {
-    let of_upstreams = config.upstreams.iter().flat_map(of_upstream).cloned();
-    files(config).into_iter().chain(of_upstreams).collect()
-}
-
-fn of_upstream(upstream: &UpstreamConfig) -> impl Iterator<Item = &PathBuf> {
-    let tls = &upstream.spec.protocol.tls;
-    let all = [&upstream.api_key_file, &tls.ca, &tls.certificate, &tls.key];
-    all.into_iter().flatten()
+    let watched = |named: &NamedFile<_>| !matches!(named.purpose, FilePurpose::UpstreamTls(_));
+    let named = config.files().into_iter().filter(watched);
+    named.map(|named| named.path.clone()).collect()
 }
 
 /// The text of a file of keys; where there is none, with how that is mended.

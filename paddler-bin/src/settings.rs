@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddler_core::config::{Config, ConfigFaults, ListenerTls, Mode, Registry, UpstreamConfig, Value};
+use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
 use paddler_core::forward::{Keys, RouterOptions};
 use serde_json::{Map, Value as Json};
 
@@ -38,7 +38,7 @@ fn config(mode: Mode, serve: &Serve) -> Result<(Config, Option<Written>), Failur
     }
     let flags = flags(serve);
     if let Some(covered) = written.as_ref().and_then(|written| covered(written, &flags)) {
-        tracing::info!("flags come before the file, which says in vain: {covered}");
+        tracing::info!("flags come before these settings of the file, which do not count: {covered}");
     }
     let flags = Value::from_json(&flags)?;
     let config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
@@ -70,13 +70,10 @@ pub(crate) fn not_itself(config: &Config) -> Result<(), Failure> {
             || (here.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified()))
     };
     let itself = config.upstreams.iter().find(|upstream| {
-        // As the config writes a URL: scheme, host and port.
-        let authority = upstream.spec.url.split_once("://");
-        let Some((host, port)) = authority.and_then(|(_, authority)| authority.rsplit_once(':')) else {
+        let Ok((host, port)) = upstream.spec.host_and_port() else {
             return false;
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let same_port = here.port() != 0 && port.parse() == Ok(here.port());
+        let same_port = here.port() != 0 && port == here.port();
         let same_host = match host.parse::<IpAddr>() {
             Ok(ip) => is_here(ip),
             Err(_) => {
@@ -217,27 +214,19 @@ pub(crate) fn read(file: &Path, text: &str, mode: Mode) -> (Config, Option<Confi
     let name = file.display().to_string();
     let (mut config, faults) = Config::read_partly(text, &name, mode, &Registry::new());
     let folder = file.parent().unwrap_or(Path::new(""));
-    let of_upstreams = config.upstreams.iter_mut().map(|one| &mut one.api_key_file);
-    let of_listeners = [&mut config.api_key_file, &mut config.management_key_file];
-    for named in of_upstreams.chain(of_listeners).flatten() {
-        *named = folder.join(&*named);
-    }
-    let protocols = config.upstreams.iter_mut().map(|one| &mut one.spec.protocol);
-    let of_clients = config.tls.iter_mut().flat_map(ListenerTls::files_mut);
-    for named in of_clients {
-        *named = folder.join(&*named);
-    }
-    for named in protocols.flat_map(|protocol| protocol.tls.files_mut()) {
-        *named = folder.join(&*named);
+    for named in config.files_mut() {
+        *named.path = folder.join(&*named.path);
     }
     (config, faults)
 }
 
 /// Whether it is the text of a file of clients' keys and of no config; then it has been checked.
 pub(crate) fn keys_of(file: &Path, text: &str) -> Result<bool, Failure> {
-    let mut lines = text.lines().map(str::trim_end);
+    let mut lines = text.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && *line != "---");
-    let is_keys = first.is_some_and(|line| line.starts_with("keys:"));
+    // A config is a map, too, and may be written in braces.
+    let has_keys = || Value::from_yaml(text, "").is_ok_and(|value| value.get("keys").is_some());
+    let is_keys = first.is_some_and(|line| Keys::is_list(line) && (!line.starts_with('{') || has_keys()));
     if is_keys {
         Keys::read_named(text, &file.display().to_string())?;
     }
@@ -249,8 +238,8 @@ pub(crate) fn text(file: &Path, what: &str) -> Result<String, String> {
     let unreadable =
         |why: &dyn std::fmt::Display| format!("{} ({what}) cannot be read: {why}", file.display());
     let bytes = files::read(file).map_err(|error| unreadable(&error))?;
-    let mut text = String::from_utf8(bytes)
-        .map_err(|_| unreadable(&"it is no text in UTF-8: save it as UTF-8, without any other encoding"))?;
+    let mut text =
+        String::from_utf8(bytes).map_err(|_| unreadable(&"it is not text in UTF-8: save it as UTF-8"))?;
     if text.starts_with('\u{feff}') {
         text.remove(0);
     }
@@ -296,8 +285,7 @@ pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
         files: Vec::new(),
     };
     let (config, written) = config(mode, serve).map_err(unread)?;
-    let named = secrets::all_files(&config);
-    let missing = written.map(|written| written.missing(|file| named.iter().any(|named| named == file)));
+    let missing = written.map(|written| written.missing(&config));
     let (missing, mut told): (Vec<_>, Vec<_>) = missing.unwrap_or_default().into_iter().unzip();
     match secrets::read(&config, &missing) {
         Ok(secrets) if told.is_empty() => return Ok(Loaded { config, secrets }),

@@ -77,6 +77,21 @@ async fn a_file_of_keys_is_checked_as_one() {
     let ended = run(&["check", &sound], &[]).await;
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert_eq!(ended.out, format!("{sound}: sound; a file of clients' keys"));
+    for list in [
+        "- {name: a, key: sk-1}\n",
+        "[{name: a, key: sk-1}]",
+        "---\n{keys: [{name: a, key: sk-1}]}",
+    ] {
+        let file = path("check-list-of-keys.yaml", list);
+        let ended = run(&["check", &file], &[]).await;
+        assert!(
+            ended.out.ends_with("a file of clients' keys"),
+            "{list}: {ended:?}"
+        );
+    }
+    let config = path("check-braces.yaml", "{upstreams: [{url: 'http://a:1'}]}");
+    let ended = run(&["check", &config], &[]).await;
+    assert!(ended.out.contains("sound; 1 upstream"), "{ended:?}");
     let faulty = path(
         "check-bad-keys.yaml",
         "keys:\n  - {name: a, key: sk-1, modles: [x]}\n",
@@ -230,6 +245,26 @@ fn the_example_leaves_no_setting_out() {
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert!(shown.contains("shutdown.grace") && shown.contains("upstreams.tls.server_name"));
+}
+
+#[tokio::test]
+async fn a_missing_file_is_told_with_its_place_also_behind_a_faulty_upstream() {
+    let key = path("check-alone.key", "no key\n");
+    let text = format!(
+        "tls: {{key: {key}}}\nupstreams:\n  - url: nowhere\n  - url: http://a:1\n    api_key_file: no/such/a\n"
+    );
+    let file = path("check-behind.yaml", &text);
+    let ended = run(&["check", &file], &[]).await;
+    let lines: Vec<_> = ended.log.lines().collect();
+    let begins = [
+        "1:6: tls: `certificate` is missing",
+        "3:10: upstreams[0].url: ",
+        "5:19: upstreams[1].api_key_file: ",
+    ];
+    assert_eq!(lines.len(), begins.len(), "{}", ended.log);
+    for (line, begins) in lines.into_iter().zip(begins) {
+        assert!(line.starts_with(&format!("{file}:{begins}")), "{line}\n{begins}");
+    }
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ fn read(value: &Value, faults: &mut Faults) -> Option<Vec<(KeyHash, Client)>> {
         _ => {
             root.fault_mend(
                 faults,
-                "this is no list of keys",
+                "this is not a list of keys",
                 "write keys: and the list under it",
             );
             return None;
@@ -152,7 +152,7 @@ fn secret(fields: &mut Fields<'_>, entry: &At<'_>, faults: &mut Faults) -> Optio
             if parsed.is_none() {
                 at.fault_mend(
                     faults,
-                    "this is no SHA-256",
+                    "this is not a SHA-256",
                     "write the 64 hex digits that `paddler hash-key` prints",
                 );
             }
@@ -236,7 +236,7 @@ fn priority(at: &At<'_>, faults: &mut Faults) -> Option<i32> {
     if read.is_none() {
         at.fault_mend(
             faults,
-            "this is no priority",
+            "this is not a priority",
             "write high, standard, sheddable or a whole number",
         );
     }

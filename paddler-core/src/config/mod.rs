@@ -33,8 +33,9 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 #[cfg(feature = "proxy")]
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
-    AdminPaths, ClientCertificates, Config, Forwarded, Forwarding, HealthRules, Limits, ListenerTls, Mode,
-    ModelTimeouts, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent, UpstreamConfig, WebSockets,
+    AdminPaths, ClientCertificates, Config, FilePurpose, Forwarded, Forwarding, HealthRules, Limits,
+    ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
+    UpstreamConfig, WebSockets,
 };
 pub use tree::tree_from_value;
 #[cfg(feature = "yaml")]

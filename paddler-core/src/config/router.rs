@@ -45,6 +45,7 @@
 //!
 //! Every key may be left out.
 
+mod files;
 mod fill;
 mod health;
 mod limits;
@@ -57,6 +58,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::files::{FilePurpose, NamedFile};
 pub use self::health::{HealthRules, Retry};
 pub use self::limits::Limits;
 pub use self::queue::Queue;
@@ -156,6 +158,8 @@ pub struct UpstreamConfig {
     /// A file that holds the key that is sent to it as a bearer token. Default `None`: what the client sent stays out.
     /// As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
+    /// Which of the list it was, from 0: before it in the text may stand others that are faulty.
+    number: Option<usize>,
 }
 
 impl UpstreamConfig {
@@ -164,6 +168,7 @@ impl UpstreamConfig {
         Self {
             spec,
             api_key_file: None,
+            number: None,
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) fn admit(
 /// one there.
 fn check_method(method: &Method) -> Result<(), Refusal> {
     if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
-        let message = format!("{method:?} is no method: write it in capital letters");
+        let message = format!("{method:?} is not a method: write it in capital letters");
         return Err(Refusal::bad_request("bad_method", message).closing());
     }
     Ok(())
@@ -67,13 +67,13 @@ pub(super) fn check_body(method: &Method) -> Result<(), Refusal> {
 /// Only this server's own paths are served.
 fn check_target(parts: &Parts, options: &RouterOptions) -> Result<(), Refusal> {
     if parts.method == Method::CONNECT {
-        let message = "this is no forward proxy: CONNECT is not served";
+        let message = "this is not a forward proxy: CONNECT is not served";
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "connect", message).closing());
     }
     // In HTTP/2, which a host may serve us by, the authority is what `Host` is here.
     let target = parts.uri.host().filter(|_| parts.version < Version::HTTP_2);
     if let Some(host) = target.filter(|host| !is_ours(host, options)) {
-        let message = format!("this is no forward proxy: {host:?} is not served here");
+        let message = format!("this is not a forward proxy: {host:?} is not served here");
         return Err(foreign_host(message));
     }
     check_name(parts, options)
@@ -91,7 +91,8 @@ fn check_name(parts: &Parts, options: &RouterOptions) -> Result<(), Refusal> {
     let Some(host) = named.filter(|host| !is_ours(host, options)) else {
         return Ok(());
     };
-    let message = format!("{host:?} is no name of this router: ask for localhost, or add it to server_names");
+    let message =
+        format!("{host:?} is not a name of this router: ask for localhost, or add it to server_names");
     Err(foreign_host(message))
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
         let number = value.to_str().ok().filter(|_| is_number);
         let number: u64 = number
             .and_then(|text| text.parse().ok())
-            .ok_or("its length is no number")?;
+            .ok_or("its length is not a number")?;
         if length.is_some_and(|length| length != number) {
             return Err("it has two lengths");
         }

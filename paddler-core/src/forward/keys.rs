@@ -61,9 +61,9 @@ impl fmt::Display for InvalidKeys {
             ),
             Self::NotHash { line } => write!(
                 f,
-                "line {line} begins with sha256: and is no hash: write 64 hex digits after it"
+                "line {line} begins with sha256: and is not a hash: write 64 hex digits after it"
             ),
-            Self::List => f.write_str("these keys have no rights of their own: write one key a line, and no list"),
+            Self::List => f.write_str("these keys have no rights of their own: write one key a line, not a list"),
             Self::Faults(faults) => faults.fmt(f),
         }
     }
@@ -114,8 +114,7 @@ impl Keys {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_named(text: &str, name: &str) -> Result<Self, InvalidKeys> {
-        // Some editors put a mark before the first line.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let text = without_mark(text);
         match list(text, name) {
             Some(value) => Self::from_value(&value?, name),
             None => lines(text).map(Self::of),
@@ -144,11 +143,29 @@ impl Keys {
     /// # Errors
     /// As [`read`](Self::read), and for a list.
     pub fn read_lines(text: &str) -> Result<Self, InvalidKeys> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        if is_list(text) {
+        let text = without_mark(text);
+        if Self::is_list(text) {
             return Err(InvalidKeys::List);
         }
         lines(text).map(Self::of)
+    }
+
+    /// Whether a text is a list, and no lines: by how its first line begins that counts.
+    ///
+    /// ```
+    /// use paddler_core::forward::Keys;
+    ///
+    /// assert!(Keys::is_list("# ours\n- {name: a, key: sk-1}\n") && !Keys::is_list("sk-1\n"));
+    /// ```
+    pub fn is_list(text: &str) -> bool {
+        // No key begins so: what can be sent has no space in it, and the word alone would be a poor key.
+        counting(without_mark(text)).next().is_some_and(|(_, first)| {
+            first == "---"
+                || first == "-"
+                || ["keys:", "- ", "{", "["]
+                    .iter()
+                    .any(|begins| first.starts_with(begins))
+        })
     }
 
     fn of(clients: impl IntoIterator<Item = (KeyHash, Client)>) -> Self {
@@ -221,21 +238,15 @@ fn counting(text: &str) -> impl Iterator<Item = (usize, &str)> {
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// No key begins so: what can be sent has no space in it, and the word alone would be a poor key.
-fn is_list(text: &str) -> bool {
-    counting(text).next().is_some_and(|(_, first)| {
-        first == "---"
-            || first == "-"
-            || ["keys:", "- ", "{", "["]
-                .iter()
-                .any(|begins| first.starts_with(begins))
-    })
+/// Some editors put a mark before the first line.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// The list that a text is, if it is one. `name`: for its faults.
 #[cfg(feature = "yaml")]
 fn list(text: &str, name: &str) -> Option<Result<Value, InvalidKeys>> {
-    is_list(text).then(|| Value::from_yaml(text, name).map_err(by_place))
+    Keys::is_list(text).then(|| Value::from_yaml(text, name).map_err(by_place))
 }
 
 /// No list can be read.

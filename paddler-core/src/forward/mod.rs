@@ -31,7 +31,7 @@
 //! | `admin_path` | 403 | the path shows or changes the inside of an engine (`admin_paths: open`) |
 //! | `model_not_allowed` | 403 | the key does not open this model |
 //! | `model_not_found` | 404 | no upstream has it; the message names those that are known |
-//! | `connect` | 405 | this is no forward proxy |
+//! | `connect` | 405 | this is not a forward proxy |
 //! | `slow_body` | 408 | the body came too slowly (`limits.body_idle`) |
 //! | `body_too_large` | 413 | more than `limits.body` |
 //! | `content_type`, `content_encoding` | 415 | its model cannot be read: send JSON, uncompressed or as gzip, deflate, zstd or br |
@@ -39,7 +39,8 @@
 //! | `key_rate`, `key_tokens`, `key_concurrency` | 429 | the key's allowance is used up: wait as long as `Retry-After` says |
 //! | `buffers_full` | 429 | all bodies together take `limits.buffered_bodies`; the slowest to come in give way first |
 //! | `queue_full`, `evicted` | 429 | more would wait than may (`queue.max_requests`); evicted: others came first |
-//! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room`, `contended` | 429 | nobody had room in time (`queue.max_wait`) |
+//! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room` | 429 | nobody had room in time (`queue.max_wait`) |
+//! | `contended` | 429 | the same: others came first, or what was free was held back for one who needs more (`paddler_upstream_held_back`) |
 //! | `upstreams_busy` | 429 | each upstream that could serve it asks to be left alone for now |
 //! | `filtered`, `rejected` | 429 | a filter of the host's, or a `reject` in the tree, whose own words stand here if they can |
 //! | `filter_failed` | 500 | a filter of the host's went wrong |

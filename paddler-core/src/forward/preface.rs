@@ -40,7 +40,7 @@ pub(super) async fn preface<I: AsyncRead + Unpin>(mut io: I) -> io::Result<Read<
         }
         if read == LENGTH {
             if bytes[KIND.0] != KIND.1 {
-                let message = "a frame that is none of SETTINGS follows the preface";
+                let message = "another frame than SETTINGS follows the preface";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, message));
             }
             break true;

@@ -184,6 +184,7 @@ impl Router {
             metrics: &inner.metrics,
             snapshot: &inner.published.load_full(),
             waits: inner.places.waiting(),
+            held_back: inner.places.held_back(),
             buffered: inner.budget.held(),
             now,
         };

@@ -27,6 +27,7 @@ use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket,
 use crate::request::RequestFacts;
 use crate::schedule::{Class, Ending};
 use crate::status::Published;
+use crate::upstream::UpstreamId;
 pub(super) use finder::Place;
 use finder::{Finder, Found, News};
 use offering::{Answer, Answers, deliver};
@@ -119,6 +120,11 @@ impl Places {
     /// How each class waits, in the order of [`Priority::ALL`].
     pub(super) fn waiting(&self) -> [ClassWaits; 3] {
         self.queue().waits()
+    }
+
+    /// The upstreams whose room is held back for somebody who needs more than is free.
+    pub(super) fn held_back(&self) -> Vec<UpstreamId> {
+        self.queue().held_back()
     }
 
     /// What a request of this priority that finds no place is told to wait, by how fast the queue has moved; `otherwise`

@@ -17,9 +17,9 @@
 //! | `paddler_oldest_wait_seconds` | gauge | `priority` | How long the first of those who wait has waited. |
 //! | `paddler_wait_seconds` | histogram | `priority` | Time from a request's arrival to its place. |
 //! | `paddler_evictions_total` | counter | `priority` | Requests that waited and were refused when the queue was full, since others came first. |
-//! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are held: to be sent again, or until they are written. |
+//! | `paddler_buffered_bytes` | gauge |  | Bodies of requests that are kept, to be sent or to be sent again. |
 //! | `paddler_settling_weight` | gauge |  | Weight still reserved for requests that have ended here and perhaps not yet at their engine. |
-//! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up. |
+//! | `paddler_snapshot_age_seconds` | gauge |  | Age of what picks go by. Where upstreams are polled it stays small; if it grows, nothing updates it. |
 //! | `paddler_pool_panic` | gauge |  | 1 while every upstream that could serve some model is out for its faults, so that none of those is left out. |
 //! | `paddler_pool_panics_total` | counter |  | Times that all who could serve some model were out, so that none of those was left out. |
 //! | `paddler_ejections_total` | counter | `cause` | Times that an upstream was left out, by cause. |
@@ -31,6 +31,7 @@
 //! | `paddler_upstream_warming` | gauge | `upstream` | 1 while its limit grows, after it has come or come back. |
 //! | `paddler_upstream_last_resort` | gauge | `upstream` | 1 while it is left out and gets all the same what nobody else could serve. |
 //! | `paddler_upstream_paused` | gauge | `upstream` | 1 while it gets nothing new, as it has asked by Retry-After. |
+//! | `paddler_upstream_held_back` | gauge | `upstream` | 1 while its room is held back for a request that needs more than is free. |
 //! | `paddler_upstream_open_weight` | gauge | `upstream` | Weight of our own requests there, with what settles. |
 //! | `paddler_upstream_limit_weight` | gauge | `upstream` | The most weight that may be open there. |
 //! | `paddler_upstream_running_requests` | gauge | `upstream` | Requests it reports as running. |
@@ -85,7 +86,7 @@ mod tests {
         let units = ["requests", "seconds", "bytes", "weight", "ratio", "polls"];
         let truths = [
             "able", "draining", "missing", "stale", "panic", "ejected", "resort", "probing", "warming",
-            "paused",
+            "paused", "back",
         ];
         for family in ALL {
             let name = family.name.strip_prefix("paddler_").unwrap();

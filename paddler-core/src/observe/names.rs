@@ -66,11 +66,11 @@ families! {
     WAIT: Histogram "paddler_wait_seconds" ["priority"] "Time from a request's arrival to its place.";
     EVICTIONS: Counter "paddler_evictions_total" ["priority"]
         "Requests that waited and were refused when the queue was full, since others came first.";
-    BUFFERED: Gauge "paddler_buffered_bytes" [] "Bodies of requests that are held: to be sent again, or until they are written.";
+    BUFFERED: Gauge "paddler_buffered_bytes" [] "Bodies of requests that are kept, to be sent or to be sent again.";
     SETTLING: Gauge "paddler_settling_weight" []
         "Weight still reserved for requests that have ended here and perhaps not yet at their engine.";
     SNAPSHOT_AGE: Gauge "paddler_snapshot_age_seconds" []
-        "Age of what picks go by. With upstreams that are polled, growing means that nobody keeps it up.";
+        "Age of what picks go by. Where upstreams are polled it stays small; if it grows, nothing updates it.";
     PANIC: Gauge "paddler_pool_panic" [] "1 while every upstream that could serve some model is out for its faults, so that none of those is left out.";
     PANICS: Counter "paddler_pool_panics_total" [] "Times that all who could serve some model were out, so that none of those was left out.";
     EJECTIONS: Counter "paddler_ejections_total" ["cause"] "Times that an upstream was left out, by cause.";
@@ -83,6 +83,7 @@ families! {
     WARMING: Gauge "paddler_upstream_warming" ["upstream"] "1 while its limit grows, after it has come or come back.";
     LAST_RESORT: Gauge "paddler_upstream_last_resort" ["upstream"] "1 while it is left out and gets all the same what nobody else could serve.";
     PAUSED: Gauge "paddler_upstream_paused" ["upstream"] "1 while it gets nothing new, as it has asked by Retry-After.";
+    HELD_BACK: Gauge "paddler_upstream_held_back" ["upstream"] "1 while its room is held back for a request that needs more than is free.";
     OPEN: Gauge "paddler_upstream_open_weight" ["upstream"] "Weight of our own requests there, with what settles.";
     LIMIT: Gauge "paddler_upstream_limit_weight" ["upstream"] "The most weight that may be open there.";
     RUNNING: Gauge "paddler_upstream_running_requests" ["upstream"] "Requests it reports as running.";

@@ -11,7 +11,7 @@ use crate::Moment;
 use crate::health::Cause;
 use crate::queue::{ClassWaits, Priority};
 use crate::status::{Degraded, Entry, Snapshot};
-use crate::upstream::UpstreamIndex;
+use crate::upstream::{UpstreamId, UpstreamIndex};
 
 /// Everything that a page of figures is made of. Its text is what Prometheus reads (format 0.0.4).
 ///
@@ -38,6 +38,8 @@ pub struct Page<'a> {
     pub(crate) snapshot: &'a Snapshot,
     /// How each class waits, in the order of [`Priority::ALL`].
     pub(crate) waits: [ClassWaits; 3],
+    /// The upstreams whose room is held back.
+    pub(crate) held_back: Vec<UpstreamId>,
     pub(crate) buffered: u64,
     pub(crate) now: Moment,
 }
@@ -49,6 +51,7 @@ impl<'a> Page<'a> {
             metrics,
             snapshot,
             waits: Default::default(),
+            held_back: Vec::new(),
             buffered: 0,
             now,
         }
@@ -130,6 +133,10 @@ impl Page<'_> {
         })?;
         each(page, &names::PAUSED, |row| {
             Some(truth(row.service.as_ref()?.paused_for.is_some()))
+        })?;
+        page.each(&names::HELD_BACK, &rows, |row| {
+            let held = &self.held_back;
+            Some(truth(held.iter().any(|id| id.as_str() == row.id)))
         })?;
         each(page, &names::OPEN, |row| Some(f64::from(row.open_weight)))?;
         each(page, &names::LIMIT, |row| row.limit_weight.map(f64::from))?;

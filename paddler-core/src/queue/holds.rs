@@ -8,6 +8,8 @@
 //! What it costs is bounded: one upstream for each tenant; those of a higher class and all who go elsewhere are not held up;
 //! and where it was in vain, nothing is held back for as long again, so that room lies idle half of the time at most.
 
+use tracing::debug;
+
 use super::tenants::Name;
 use super::{Priority, Ticket};
 use crate::Moment;
@@ -52,6 +54,8 @@ impl Holds {
         self.short.clear();
         self.resting.retain(|(_, until)| now < *until);
         for over in self.held.extract_if(.., |hold| hold.until <= now) {
+            let (Short { upstream, .. }, got) = (&over.whose, over.served);
+            debug!(%upstream, got, "room is no longer held back");
             if !over.served {
                 let rest = over.until.saturating_add(over.until.since(over.since));
                 self.resting.push((over.whose.upstream, rest));
@@ -90,6 +94,7 @@ impl Holds {
     /// From now on room is held back for him.
     pub(super) fn hold(&mut self, ticket: Ticket, now: Moment, until: Moment) {
         if let Some(whose) = self.short.extract_if(.., |short| short.ticket == ticket).next() {
+            debug!(upstream = %whose.upstream, "room is held back for a request that needs more than is free");
             self.held.push(Hold {
                 whose,
                 since: now,
@@ -119,6 +124,12 @@ impl Holds {
     /// When the first of them ends.
     pub(super) fn next_end(&self) -> Option<Moment> {
         self.held.iter().map(|hold| hold.until).min()
+    }
+
+    /// Whose room is held back for anybody.
+    pub(super) fn held_back(&self) -> impl Iterator<Item = &UpstreamId> {
+        let held = self.held.iter().filter(|hold| !hold.over);
+        held.map(|hold| &hold.whose.upstream)
     }
 
     /// Whose room is not for somebody of this class, unless it is held back for himself.

@@ -190,6 +190,11 @@ impl<T> WaitQueue<T> {
         [first, self.holds.next_end()].into_iter().flatten().min()
     }
 
+    /// The upstreams whose room is held back for somebody, of whatever class: see [`Offer::Short`].
+    pub fn held_back(&self) -> Vec<UpstreamId> {
+        self.holds.held_back().cloned().collect()
+    }
+
     /// The upstreams whose room is held back for somebody of this class, or of a higher one: see [`Offer::Short`].
     pub fn kept_from(&self, priority: Priority) -> Vec<UpstreamId> {
         self.holds.kept_from(priority, None)

@@ -311,6 +311,6 @@ fn drain<T>(from: &mut mpsc::Receiver<T>, mut take: impl FnMut(T)) {
 
 fn source_broke(error: &JoinError) {
     if error.is_panic() {
-        tracing::error!(%error, "a status source has panicked: what it said stays in force, and it will say no more");
+        tracing::error!(%error, "a status source has panicked: what it said stays in force, and nothing more comes from it");
     }
 }

@@ -33,7 +33,6 @@ impl Address {
     }
 
     /// The host as a resolver takes it, and the port.
-    #[cfg(feature = "proxy")]
     pub(crate) fn target(&self) -> (&str, u16) {
         (self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
     }

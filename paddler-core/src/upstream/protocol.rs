@@ -66,12 +66,3 @@ pub struct Tls {
     /// The name that its certificate is for. `None`: the host of the URL.
     pub server_name: Option<String>,
 }
-
-impl Tls {
-    /// The files that are named.
-    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.ca, &mut self.certificate, &mut self.key]
-            .into_iter()
-            .flatten()
-    }
-}

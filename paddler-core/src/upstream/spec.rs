@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::address::{InvalidUrl, parse};
 use super::{Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
@@ -246,6 +247,25 @@ impl UpstreamSpec {
             timeouts: UpstreamTimeouts::default(),
             extensions: Extensions::default(),
         })
+    }
+
+    /// The host of its URL, as a resolver takes it, and the port: 80, or 443 with https, unless it is written.
+    ///
+    /// ```
+    /// use paddler_core::upstream::UpstreamSpec;
+    ///
+    /// let host_and_port = |url: &str| UpstreamSpec::new("gpu-1", url).unwrap().host_and_port();
+    /// assert_eq!(host_and_port("http://[::1]:8080"), Ok(("::1".into(), 8080)));
+    /// assert_eq!(host_and_port("https://GPU-1.lan"), Ok(("gpu-1.lan".into(), 443)));
+    /// assert!(host_and_port("gpu-1:8080").is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidUrl`] when the URL cannot be an upstream's.
+    pub fn host_and_port(&self) -> Result<(String, u16), InvalidUrl> {
+        let address = parse(&self.url)?;
+        let (host, port) = address.target();
+        Ok((host.to_owned(), port))
     }
 
     /// Whether nothing is different; of extensions, whether they are the very same values.

@@ -32,9 +32,9 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// [`Sent::Yes`](Sent::Yes).
     async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError>;
 
-    /// Whether what a call has sent can be sent nowhere else, whatever becomes of it: where whoever asks is told by the call
-    /// itself where to go, and goes. Then the answer is passed on also where it is a refusal that somebody else could make
-    /// good. Default: it can. What was [not sent](Sent::No) goes elsewhere in any case.
+    /// Whether a request that was sent here is never sent to another upstream: the answer is passed on, even where it is a
+    /// refusal. It is so where the call only tells whoever asks where to go. Default: it may be sent again. What was
+    /// [not sent](Sent::No) goes elsewhere in any case.
     fn sends_once(&self) -> bool {
         false
     }

@@ -41,18 +41,6 @@ impl ListenerTls {
             management: false,
         }
     }
-
-    /// All files that are named.
-    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.certificate, &mut self.key]
-            .into_iter()
-            .chain(&mut self.client_ca)
-    }
-
-    /// All files that are named.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.certificate, &self.key].into_iter().chain(&self.client_ca)
-    }
 }
 
 /// Whether clients have to show a certificate.

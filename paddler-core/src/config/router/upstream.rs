@@ -101,7 +101,9 @@ pub(super) fn upstream(
     fields.end(faults);
 
     let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
-    Some(settings(spec))
+    let mut upstream = settings(spec);
+    upstream.number = Some(index);
+    Some(upstream)
 }
 
 fn once<K: std::hash::Hash + Eq>(
@@ -185,7 +187,11 @@ fn settings(
         spec.limits.max_in_flight = max_in_flight;
         spec.limits.max_sequences = max_sequences;
         spec.timeouts = timeouts;
-        UpstreamConfig { spec, api_key_file }
+        UpstreamConfig {
+            spec,
+            api_key_file,
+            number: None,
+        }
     }
 }
 

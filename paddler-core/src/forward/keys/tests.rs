@@ -92,7 +92,7 @@ fn faults_are_told_with_their_place_and_never_show_a_key() {
         ),
         (
             "keys:\n  - {name: a, sha256: sk-secret}\n",
-            "keys[0].sha256: this is no SHA-256",
+            "keys[0].sha256: this is not a SHA-256",
         ),
         (
             "keys:\n  - {name: a, key: sk-secret, sha256: sk-secret}\n",
@@ -120,7 +120,7 @@ fn faults_are_told_with_their_place_and_never_show_a_key() {
         ),
         (
             "keys:\n  - {name: a, key: k, priority: sk-secret}\n",
-            "keys[0].priority: this is no priority; write high, standard, sheddable or a whole number",
+            "keys[0].priority: this is not a priority; write high, standard, sheddable or a whole number",
         ),
         (
             "keys:\n  - {name: a, key: k, models: sk-secret}\n",

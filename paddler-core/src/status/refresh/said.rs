@@ -107,7 +107,7 @@ impl Said {
                 last.key = Some(why);
             }
             None if last.key.take().is_some() => {
-                tracing::info!(upstream = %id, "upstream refuses our polls no more");
+                tracing::info!(upstream = %id, "upstream no longer refuses our polls");
             }
             _ => {}
         }

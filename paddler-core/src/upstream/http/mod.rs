@@ -44,7 +44,8 @@ pub struct HttpOptions {
     /// How long a connection rests after a streamed answer before it is used again. Default 50 ms: llama.cpp closes the
     /// connection right after a stream, without having said so, and a request sent into that is lost.
     pub rest_after_stream: Duration,
-    /// The most unused connections kept to one upstream. Default 256.
+    /// The most unused connections kept to one upstream. Default 256: as many sequences as vLLM has at once unless told
+    /// otherwise, so that a burst as large as an engine takes leaves its connections for the next one.
     pub max_idle: usize,
     /// How long the addresses of a host name are believed before it is looked up again; after no address has answered it
     /// is looked up at once. Default 30 s: what Kubernetes' DNS says of its answers.

@@ -70,13 +70,17 @@ async fn a_heavy_request_gets_its_turn_beside_light_ones_that_never_end() {
                 passed += 1;
                 held.push_back(place.unwrap());
             }
-            Poll::Pending => later.push(next),
+            Poll::Pending => {
+                assert_eq!(places.held_back(), [UpstreamId::new("a").unwrap()]);
+                later.push(next);
+            }
         }
     }
     let Poll::Ready(Ok(place)) = poll_once(&mut waits).await else {
         panic!("everything was free")
     };
     assert_eq!((passed, place.lease.weight()), (4, 4));
+    assert!(places.held_back().is_empty(), "he has got it");
     drop(place);
     places.hand_out();
     assert_eq!(later.len(), 4);
