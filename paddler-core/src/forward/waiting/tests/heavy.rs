@@ -71,7 +71,9 @@ async fn a_heavy_request_gets_its_turn_beside_light_ones_that_never_end() {
                 held.push_back(place.unwrap());
             }
             Poll::Pending => {
-                assert_eq!(places.held_back(), [UpstreamId::new("a").unwrap()]);
+                if later.is_empty() {
+                    assert_eq!(places.held_back(), [UpstreamId::new("a").unwrap()]);
+                }
                 later.push(next);
             }
         }
