@@ -3,7 +3,7 @@
 //! | what happened | again? |
 //! |---|---|
 //! | the request was not sent | always, elsewhere; it costs nobody anything, so the retry budget is not asked |
-//! | it went into a connection that had been used before, and nothing of an answer came back | once, if it may be replayed |
+//! | it went into a connection that had been used before and ended at once, and nothing of an answer came back | once, if it may be replayed |
 //! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
 //! | it was sent, and no whole head came back or none that can be read, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
 //! | the first byte took too long; any other answer, 500 and 504 among them | no |

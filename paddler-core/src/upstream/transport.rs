@@ -155,8 +155,8 @@ pub struct ServedBy(pub UpstreamId);
 pub enum Sent {
     /// Not at all: sending it again, elsewhere, is always safe.
     No,
-    /// Perhaps, and nothing of an answer came back. The connection had been used before, so most likely the upstream had
-    /// closed it and never saw the request.
+    /// Perhaps, and nothing of an answer came back. The connection had been used before and ended at once (over HTTP: within
+    /// 1 s), so most likely the upstream had closed it and never saw the request.
     Reused,
     /// It was, and no byte came back: the upstream may have worked on it.
     Yes,
@@ -182,7 +182,8 @@ impl CallError {
         }
     }
 
-    /// No connection could be made: the request was not sent, and the next one had better not be sent there either.
+    /// No connection could be made, or it was of no use from the beginning: the request was not sent, and the next one had
+    /// better not be sent there either.
     pub fn unreachable(source: impl Into<BoxError>) -> Self {
         Self {
             sent: Sent::No,
@@ -191,7 +192,7 @@ impl CallError {
         }
     }
 
-    /// Whether there was a connection at all.
+    /// Whether there was a connection at all that could be used.
     pub fn reached(&self) -> bool {
         self.reached
     }

@@ -102,6 +102,36 @@ const ANSWERS: &[(&str, char, &str)] = &[
         "200 \"hi\" Whole, kept",
     ),
     (
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2 \t\r\nhi\r\n0\r\n\r\n",
+        ' ',
+        "200 \"hi\" Whole, kept",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2 ;x\r\nhi\r\n0\r\n\r\n",
+        ' ',
+        "200 \"hi\" Whole, kept",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2 2\r\nhi\r\n0\r\n\r\n",
+        ' ',
+        "200 \"\" Broken",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\t0\r\nhi\r\n0\r\n\r\n",
+        ' ',
+        "200 \"\" Broken",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2 garbage\r\nhi\r\n0\r\n\r\n",
+        ' ',
+        "200 \"\" Broken",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2 \t;x 2\r\nhi\r\n0\r\n\r\n",
+        ' ',
+        "200 \"hi\" Whole, kept",
+    ),
+    (
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n",
         'C',
         "200 \"hi\" Broken",
@@ -425,6 +455,13 @@ fn what_is_too_much_is_refused() {
     };
     assert_eq!((chunked(16, 0), chunked(17, 0)), (End::Whole, End::Broken));
     assert_eq!((chunked(0, 1_000), chunked(0, 1_700)), (End::Whole, End::Broken));
+    let padded = |chunks: usize, blanks: usize| {
+        let chunk = format!("1{}\r\nx\r\n", " ".repeat(blanks)).repeat(chunks);
+        let said = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunk}0\r\n\r\n");
+        read(&Method::GET, said.as_bytes(), 1 << 16, false).end
+    };
+    assert_eq!((padded(3_000, 8), padded(1, 32)), (End::Whole, End::Whole));
+    assert_eq!(padded(1, 33), End::Broken);
     let interim = |count: usize| {
         let before = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count);
         let said = format!("{before}HTTP/1.1 200 OK\r\n{end}");

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use paddler_core::upstream::http::Io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,6 +36,8 @@ pub(crate) enum Do {
     GoAway,
     /// Closes the connection.
     Close,
+    /// The same, after so long.
+    CloseAfter(Duration),
     Nothing,
     /// Nothing, nor anything else from now on.
     Mute,
@@ -215,6 +218,7 @@ pub(crate) async fn serve(
                         out.extend(Frame::new(GOAWAY, 0, 0, &last).bytes());
                     }
                     Do::Close => return,
+                    Do::CloseAfter(long) => return tokio::time::sleep(*long).await,
                     Do::Nothing => {}
                     Do::Mute => while Frame::read(&mut io).await.is_some() {},
                 }

@@ -342,10 +342,17 @@ impl Dial for Within {
 async fn a_connection_that_falls_silent_is_given_up_and_the_request_may_have_been_worked_on() {
     let mut spec = UpstreamSpec::new("engine", "http://192.0.2.1").unwrap();
     spec.protocol.http2 = Http2::Always;
-    let dial = Arc::new(Within(vec![Do::Ok, Do::Mute]));
-    let upstream = HttpUpstream::over(dial, &spec, HttpOptions::default()).unwrap();
-    upstream.call(post()).await.unwrap();
-    assert_eq!(sent(upstream.call(post()).await), Sent::Yes);
+    let after = |millis| Do::CloseAfter(Duration::from_millis(millis));
+    for (way, expected) in [
+        (Do::Mute, Sent::Yes),
+        (after(900), Sent::Reused),
+        (after(1_100), Sent::Yes),
+    ] {
+        let dial = Arc::new(Within(vec![Do::Ok, way.clone()]));
+        let upstream = HttpUpstream::over(dial, &spec, HttpOptions::default()).unwrap();
+        upstream.call(post()).await.unwrap();
+        assert_eq!(sent(upstream.call(post()).await), expected, "{way:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

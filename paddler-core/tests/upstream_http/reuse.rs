@@ -1,13 +1,18 @@
 //! Is a kept connection used again only where nothing has happened on it, and what is known where it was lost?
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use paddler_core::upstream::Upstream as _;
-use paddler_core::upstream::http::HttpUpstream;
-use tokio::io::AsyncWriteExt as _;
+use async_trait::async_trait;
+use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Io};
+use paddler_core::upstream::{CallError, Sent, Upstream as _, UpstreamSpec};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::coop::consume_budget;
+use tokio::time::{sleep, timeout};
 
-use super::ends::{OK, Others, call, get, kept, text, until, upstream};
+use super::ends::{OK, Others, call, get, kept, sent, text, until, upstream};
 use super::net::soon;
 
 /// The next connection is answered, and stays open.
@@ -66,4 +71,82 @@ async fn what_was_said_unasked_is_seen_also_by_a_task_that_has_done_much() {
         answer_next(others);
         assert_eq!(asked_after(units, upstream).await, "ok", "{units}");
     }
+}
+
+/// Says this at once and is gone.
+#[derive(Debug)]
+struct Gone(&'static [u8]);
+
+#[async_trait]
+impl Dial for Gone {
+    async fn dial(&self, _address: SocketAddr) -> io::Result<Box<dyn Io>> {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        theirs.write_all(self.0).await?;
+        Ok(Box::new(ours))
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_closes_or_speaks_before_it_was_asked_anything_is_out_of_reach() {
+    for said in [&b""[..], b"SSH-2.0-OpenSSH_9\r\n"] {
+        let spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
+        let upstream = HttpUpstream::over(Arc::new(Gone(said)), &spec, HttpOptions::default()).unwrap();
+        let error = soon(upstream.call(get())).await.unwrap_err();
+        let error = error.downcast_ref::<CallError>().unwrap();
+        assert_eq!((error.sent(), error.reached()), (Sent::No, false), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_begins_as_an_answer_is_one_also_over_a_kept_connection() {
+    for said in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nhi!",
+        &"HTTP/1.1 100 Continue\r\n\r\n".repeat(17),
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nxx",
+        "HTTP/1.1 200 OK\n",
+        "HTTP/1.1 100 Continue\r\n\r\nrest of it",
+    ] {
+        let (upstream, mut others) = upstream(1 << 16);
+        let mut end = kept(&upstream, &mut others).await;
+        let asked = call(&upstream, get());
+        until(&mut end, "\r\n\r\n").await;
+        end.write_all(said.as_bytes()).await.unwrap();
+        assert_eq!(sent(soon(asked).await.unwrap()), Sent::Begun, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_ends_after_long_silence_had_the_request() {
+    for (after, expected) in [
+        (0, Sent::Reused),
+        (900, Sent::Reused),
+        (1_100, Sent::Yes),
+        (300_000, Sent::Yes),
+    ] {
+        let (upstream, mut others) = upstream(1 << 16);
+        let mut end = kept(&upstream, &mut others).await;
+        let asked = call(&upstream, get());
+        until(&mut end, "\r\n\r\n").await;
+        sleep(Duration::from_millis(after)).await;
+        drop(end);
+        assert_eq!(sent(asked.await.unwrap()), expected, "{after} ms");
+    }
+}
+
+#[test]
+fn unused_connections_are_closed_in_time_also_by_another_runtime() {
+    let (upstream, mut others) = upstream(1 << 16);
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap()
+    };
+    // The one that was to close it ends before that.
+    let first = runtime().block_on(kept(&upstream, &mut others));
+    drop(first);
+    runtime().block_on(async {
+        let mut end = kept(&upstream, &mut others).await;
+        let mut rest = Vec::new();
+        let closed = timeout(Duration::from_secs(60), end.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "it is kept for ever");
+    });
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HOST, UPGRADE};
@@ -13,8 +14,9 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Request, Response};
 #[cfg(feature = "http2")]
 use http::{Uri, Version};
+use tokio::time::Instant;
 #[cfg(feature = "http2")]
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use super::connect::Connector;
 use super::dial::{Dial, Tcp};
@@ -30,6 +32,10 @@ use crate::upstream::{Extensions, HostHeader, InvalidUrl, UpstreamSpec};
 
 /// Where Anthropic's clients put their key, and some engines look for one.
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// How soon a connection that had been closed already says so to whoever writes into it: within a round trip, or some if
+/// packets are lost, of which each costs Linux 0.2 s at first. An engine that ends later than that may have worked until then.
+const LOST_WITHIN: Duration = Duration::from_secs(1);
 
 /// An upstream over HTTP.
 pub struct HttpUpstream {
@@ -155,10 +161,9 @@ impl HttpUpstream {
                 }
             }
         }
-        let unreachable =
-            |error| CallError::unreachable(format!("no connection to {}: {error}", self.address));
         progress.set_sending(false);
-        let way = self.fresh(http1, new).await.map_err(unreachable)?;
+        let way = self.fresh(http1, new).await;
+        let way = way.map_err(|error| self.unreachable(&*error))?;
         progress.set_sending(true);
         match self.send(way, request).await {
             Ok(response) => Ok(response),
@@ -235,11 +240,13 @@ impl HttpUpstream {
         // The last look before the first byte: what is found now is known not to have been read.
         if let Err(error) = pooled.is_quiet() {
             return Err(match super::words_of(&error) {
-                Some(text) if !pooled.reused() => self.kept_out(&text),
-                _ => Failed::NotSent(Box::new(request), error.into()),
+                _ if pooled.reused() => Failed::NotSent(Box::new(request), error.into()),
+                Some(text) => self.kept_out(&text),
+                None => Failed::Sent(self.unreachable(&error)),
             });
         }
         let reused = pooled.reused();
+        let begun = Instant::now();
         let Broken { error, answered } = match http1::exchange(pooled, request).await {
             Ok(response) => return Ok(response),
             Err(broken) => broken,
@@ -261,10 +268,10 @@ impl HttpUpstream {
             return Err(Failed::Sent(CallError::new(Sent::Begun, text)));
         }
         let lost = match error {
-            // Bytes that are no answer were left behind by the answer before, so this is no better than silence.
-            http1::Error::NotHttp | http1::Error::Malformed(_) => true,
+            // Bytes that do not even begin as an answer were left behind by the one before: no better than silence.
+            http1::Error::NotHttp => true,
             http1::Error::Request(_) => false,
-            _ => !answered,
+            _ => !answered && begun.elapsed() < LOST_WITHIN,
         };
         if answered && !(reused && lost) && !matches!(error, http1::Error::Request(_)) {
             return Err(Failed::Sent(CallError::new(Sent::Begun, error)));
@@ -277,6 +284,7 @@ impl HttpUpstream {
         self.for_http2(&mut request);
         let reused = stream.reused();
         let before = stream.bytes_read();
+        let begun = Instant::now();
         // What came too late on a connection is sent over another one; hyper does not hand it back.
         let spare = spare(&request);
         let mut error = match stream.sender().try_send_request(request).await {
@@ -296,13 +304,16 @@ impl HttpUpstream {
         if multiplex::was_refused(&error) {
             return Err(Failed::Sent(CallError::new(Sent::No, error)));
         }
-        // Where it was silent for long, it had not been closed: there may be work going on.
-        let lost = reused && stream.bytes_read() == before && !error.is_timeout();
+        let lost = reused && stream.bytes_read() == before && begun.elapsed() < LOST_WITHIN;
         Err(self.broken(lost, error))
     }
 
+    fn unreachable(&self, why: &(dyn std::error::Error + 'static)) -> CallError {
+        CallError::unreachable(format!("no connection to {}: {why}", self.address))
+    }
+
     fn kept_out(&self, why: &str) -> Failed {
-        Failed::Sent(CallError::new(Sent::No, format!("{}: {why}", self.address)))
+        Failed::Sent(CallError::unreachable(format!("{}: {why}", self.address)))
     }
 
     /// `lost`: most likely the connection was closed already.

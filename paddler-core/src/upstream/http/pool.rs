@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::ReadBuf;
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
@@ -34,8 +35,8 @@ pub(super) struct Pool {
 struct Free {
     /// In the order in which they were put.
     all: Vec<Rested>,
-    /// Somebody lets go of those that are too old.
-    is_swept: bool,
+    /// Who lets go of those that are too old. It ends with its runtime, whether or not there are any.
+    sweeper: Option<AbortHandle>,
 }
 
 #[derive(Debug)]
@@ -88,11 +89,18 @@ impl Pool {
     pub(super) fn take(self: &Arc<Self>) -> Option<Pooled> {
         let now = Instant::now();
         let mut free = self.free();
-        let old = free.all.partition_point(|one| self.too_old(one.since) <= now);
+        let old = self.too_old_of(&mut free, now);
         let position = free.all.iter().rposition(|one| one.rests_until <= now);
-        let position = position.filter(|position| *position >= old)?;
-        let connection = free.all.remove(position).connection;
-        Some(self.in_use(connection, true))
+        let connection = position.map(|position| free.all.remove(position).connection);
+        drop(free);
+        drop(old);
+        Some(self.in_use(connection?, true))
+    }
+
+    /// Those that are too old: nobody may have swept, where a runtime stands still. To be closed without the lock.
+    fn too_old_of(&self, free: &mut Free, now: Instant) -> Vec<Rested> {
+        let old = free.all.partition_point(|one| self.too_old(one.since) <= now);
+        free.all.drain(..old).collect()
     }
 
     fn in_use(self: &Arc<Self>, connection: Connection, reused: bool) -> Pooled {
@@ -135,7 +143,10 @@ impl Pool {
         } else {
             now
         };
+        // Closed after the lock is released.
+        let _old;
         let mut free = self.free();
+        _old = self.too_old_of(&mut free, now);
         if free.all.len() >= self.options.max_idle {
             return;
         }
@@ -144,10 +155,10 @@ impl Pool {
             since: now,
             rests_until,
         });
-        if !std::mem::replace(&mut free.is_swept, true) {
-            let first = self.too_old(now);
-            drop(free);
-            runtime.spawn(sweep(Arc::downgrade(self), first));
+        if free.sweeper.as_ref().is_none_or(AbortHandle::is_finished) {
+            let first = free.all.first().map_or(now, |one| one.since);
+            let sweeping = sweep(Arc::downgrade(self), self.too_old(first));
+            free.sweeper = Some(runtime.spawn(sweeping).abort_handle());
         }
     }
 
@@ -155,10 +166,11 @@ impl Pool {
     fn let_go(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut free = self.free();
-        let old = free.all.partition_point(|one| self.too_old(one.since) <= now);
-        let old: Vec<_> = free.all.drain(..old).collect();
+        let old = self.too_old_of(&mut free, now);
         let next = free.all.first().map(|one| self.too_old(one.since));
-        free.is_swept = next.is_some();
+        if next.is_none() {
+            free.sweeper = None;
+        }
         drop(free);
         drop(old);
         next

@@ -20,6 +20,9 @@ const MOST_TRAILERS: usize = 16 * 1024;
 /// The most digits of a length.
 const MOST_DIGITS: u8 = 16;
 
+/// The most blanks behind a length: some servers fill it up to a width that is always the same.
+const MOST_BLANKS: u8 = 32;
+
 /// How far a body in chunks has been read.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
@@ -41,7 +44,9 @@ struct Trailers {
 enum At {
     /// In a length: so many digits so far, and what they come to.
     Length(u8, u64),
-    /// Behind a length.
+    /// In the blanks behind a length: so many so far.
+    Blank(u8, u64),
+    /// In what a `;` behind a length begins.
     Extension(u64),
     /// Behind the CR after a length.
     LengthEnd(u64),
@@ -107,8 +112,19 @@ impl Chunks {
                 }
                 At::Length(digits + 1, length << 4 | digit)
             }
-            (At::Length(1.., length), b' ' | b'\t' | b';') => At::Extension(length),
-            (At::Length(1.., length) | At::Extension(length), b'\r') => At::LengthEnd(length),
+            (At::Length(1.., length), b' ' | b'\t') => At::Blank(1, length),
+            (At::Blank(blanks, length), b' ' | b'\t') if blanks < MOST_BLANKS => {
+                At::Blank(blanks + 1, length)
+            }
+            (At::Length(1.., length) | At::Blank(_, length), b';') => At::Extension(length),
+            (At::Length(1.., length) | At::Blank(_, length) | At::Extension(length), b'\r') => {
+                At::LengthEnd(length)
+            }
+            (At::Blank(..), _) => {
+                return Err(Malformed::from(
+                    "behind the length of a chunk stands another word",
+                ));
+            }
             (At::Length(..), _) => return Err(Malformed::from("the length of a chunk is no number")),
             (At::Extension(_), 0..=8 | 10..=31 | 127) => {
                 return Err(Malformed::from("the extension of a chunk holds what it may not"));

@@ -163,7 +163,10 @@ impl Exchange {
     /// The next head, if it is whole, and how long it is.
     fn head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, Error> {
         if !head::may_begin(bytes) {
-            return Err(Error::NotHttp);
+            return Err(match self.interim {
+                0 => Error::NotHttp,
+                _ => Error::Malformed("what follows an answer of 1xx is none".into()),
+            });
         }
         let Some(end) = self.lines.end(bytes)? else {
             return Ok(None);

@@ -50,7 +50,7 @@ pub(super) enum Error {
     CutOff,
     /// There were bytes for which nobody had asked.
     Unasked,
-    /// What came does not begin as an answer does.
+    /// What came first does not begin as an answer does.
     NotHttp,
     /// What came is no answer.
     Malformed(Cow<'static, str>),

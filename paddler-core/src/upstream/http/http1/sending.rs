@@ -89,7 +89,8 @@ impl Sending {
     /// Fetches the next piece of the body, or its end.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Error> {
         let broken = |why: &'static str| Error::Request(why.into());
-        if self.coding == Coding::Length(0) {
+        // Where the body does not say that it is over, there may be more of it than was announced.
+        if self.coding == Coding::Length(0) && self.body.is_end_stream() {
             self.ended = true;
             return Ok(Poll::Ready(()));
         }
@@ -98,10 +99,11 @@ impl Sending {
             Poll::Ready(frame) => frame.transpose().map_err(Error::Request)?,
         };
         let Some(frame) = frame else {
-            if let Coding::Length(_) = self.coding {
-                return Err(broken("it is shorter than was announced"));
+            match self.coding {
+                Coding::Length(0) => self.ended = true,
+                Coding::Length(_) => return Err(broken("it is shorter than was announced")),
+                Coding::Chunked => self.end(&HeaderMap::new()),
             }
-            self.end(&HeaderMap::new());
             return Ok(Poll::Ready(()));
         };
         let data = match frame.into_data() {
