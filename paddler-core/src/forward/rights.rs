@@ -50,7 +50,8 @@ pub struct Client {
     pub name: Arc<str>,
     /// The models he may use, by any of their names; an adapter may be used by whoever may use its base. Default `None`:
     /// all. With a list, each request that goes to an upstream has to name its model, and an adapter that it asks for beside
-    /// that (SGLang's `lora_path`) has to be his too; one that goes by a number (llama.cpp's `lora`) is refused.
+    /// that (SGLang's `lora_path`, and all keys that begin with `lora`, `adapter` or `peft`) has to be his too; one that goes by
+    /// a number (llama.cpp's `lora`) is refused.
     pub models: Option<BTreeSet<Arc<str>>>,
     /// How many requests he may send in a minute; a minute's worth at once. One counts when it comes, whatever becomes of it:
     /// it was asked. Only those refused for this limit or for `max_in_flight` do not. 0: none. Default `None`: any number.

@@ -141,6 +141,17 @@ async fn an_adapter_that_is_asked_for_beside_the_model_has_to_be_listed_too() {
             "sk-base",
             beside("llama-3", "parameters", json!({"adapter_id": "secret"})),
         ),
+        (
+            "sk-base",
+            beside("llama-3", "Parameters", json!({"a": {"adapter_id": "secret"}})),
+        ),
+        ("sk-base", beside("llama-3", "lora_adapters", json!(["secret"]))),
+        ("sk-base", beside("llama-3", "lora_task_id", json!(7))),
+        ("sk-base", beside("llama-3", "loraPath", json!("secret"))),
+        (
+            "sk-base",
+            beside("llama-3", "extra_body", json!({"peft-id": "secret"})),
+        ),
     ] {
         let refused = post_as(&world, key, &body).await;
         assert_eq!(
@@ -155,7 +166,13 @@ async fn an_adapter_that_is_asked_for_beside_the_model_has_to_be_listed_too() {
         ("sk-base", beside("llama", "lora_path", json!("sql"))),
         ("sk-base", beside("llama", "lora_path", json!(null))),
         ("sk-base", beside("llama", "lora", json!([]))),
+        ("sk-base", beside("llama", "parameters", json!({"top_k": 1}))),
+        ("sk-base", beside("llama", "extra_body", json!({"lora": "sql"}))),
         ("sk-all", beside("llama", "lora_path", json!("secret"))),
+        (
+            "sk-all",
+            beside("llama", "extra_body", json!({"lora_task_id": 7})),
+        ),
     ] {
         assert_eq!(post_as(&world, key, &body).await.status, 200, "{body}");
     }

@@ -331,7 +331,26 @@ fn an_adapter_that_is_asked_for_beside_the_model_is_seen() {
         ),
         (
             r#"{"parameters":{"adapter_id":"a"},"parameters":["b",{"adapter_id":"c"}]}"#,
+            AskedAdapter::Unclear,
+        ),
+        (
+            r#"{"Para\u006deters":{"top_k":1,"PEFT_Id":"a","x":["b"]},"inputs":"Hi"}"#,
             named("a"),
+        ),
+        (
+            r#"{"parameters":{"a":{"adapter-id":"a"},"b":"c"},"extra_body":{"parameters":{"lora":"a"}}}"#,
+            named("a"),
+        ),
+        (r#"{"extraBody":{"lora_path":"a"},"x":"b"}"#, named("a")),
+        (
+            r#"{"loraPath":"a","lora-path":"a","_lora_nickname_of_more_than_24_letters":"a","lora_adapters":["a"]}"#,
+            named("a"),
+        ),
+        (r#"{"lora_task_id":7}"#, AskedAdapter::Unclear),
+        // None of these begins so.
+        (
+            r#"{"adaptive":1,"adapt":"a","explora":"b","pef":"c","lor":"d","extra_bod":{"lora":"a"},"exploration_parameters":{"lora":1}}"#,
+            AskedAdapter::None,
         ),
         // The one that came last is not all that is asked for.
         (r#"{"lora_path":"a","lora_path":"b"}"#, AskedAdapter::Unclear),

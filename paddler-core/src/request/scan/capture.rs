@@ -52,8 +52,8 @@ pub(super) struct Capture {
     key: KeyBuffer,
     field: Field,
     media: bool,
-    /// Whether the current key of `parameters` names an adapter.
-    adapter_within: bool,
+    /// How deep the current key stands that names an adapter, within one that holds such.
+    adapter_within: Option<usize>,
     sink: Sink,
     /// Decoded bytes of the current string.
     length: u64,
@@ -77,7 +77,7 @@ impl Capture {
             key: KeyBuffer::default(),
             field: Field::Ignored,
             media: false,
-            adapter_within: false,
+            adapter_within: None,
             sink: Sink::Drop,
             length: 0,
             kept: Vec::new(),
@@ -100,23 +100,23 @@ impl Capture {
 
     pub(super) fn key_ends(&mut self, depth: usize) {
         if depth == 1 {
-            self.field = Field::of(self.key.as_str());
+            self.field = Field::of(&self.key);
             self.media = false;
             if let Field::Text(index) = self.field {
                 self.tallies[index] = Tally::default();
             }
         } else if matches!(self.field, Field::Text(MESSAGES | PROMPT | INPUT | CONTENT)) {
             self.media = MEDIA_KEYS.contains(&self.key.as_str());
-        } else if depth == 2 && self.field == Field::Parameters {
-            self.adapter_within = names_adapter(self.key.as_str());
+        } else if self.field == Field::Holding {
+            self.adapter_within = names_adapter(&self.key).then_some(depth);
         }
     }
 
     /// Whether a value in this place names an adapter, or is the list of such. Those of a list are one deeper.
     fn is_adapter(&self, place: Place) -> bool {
-        let top = match self.field {
-            Field::Adapter => 1,
-            Field::Parameters if self.adapter_within => 2,
+        let top = match (self.field, self.adapter_within) {
+            (Field::Adapter, _) => 1,
+            (Field::Holding, Some(depth)) => depth,
             _ => return false,
         };
         place.depth == top || (place.depth == top + 1 && place.in_array)
@@ -221,7 +221,7 @@ impl Capture {
                 }
             }
             // It begins anew, should it come twice.
-            Field::Parameters => self.adapter_within = false,
+            Field::Holding => self.adapter_within = None,
             Field::Adapter | Field::Text(_) | Field::Ignored => {}
         }
         Ok(())

@@ -30,29 +30,25 @@ pub(super) const MESSAGES: usize = 6;
 /// Keys inside of a prompt whose strings are addresses or encoded files, not text.
 pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];
 
-/// Keys by which engines take an adapter beside the model: `lora_path` and `lora_id` are SGLang's, `lora` is llama.cpp's,
-/// `lora_request` TensorRT-LLM's, `adapter_id` and `adapter_source` LoRAX's and TGI's, who have them under `parameters` too,
-/// and `adapters` mistral.rs's. The others are what the next one may take.
-const ADAPTER_KEYS: [&str; 14] = [
-    "lora_path",
-    "lora_paths",
-    "lora_id",
-    "lora_name",
-    "lora_request",
-    "lora_config",
-    "lora",
-    "loras",
-    "adapter",
-    "adapters",
-    "adapter_id",
-    "adapter_name",
-    "adapter_path",
-    "adapter_source",
-];
+/// How keys begin by which engines take an adapter beside the model: `lora_path` and `lora_id` are SGLang's, `lora` is
+/// llama.cpp's, `lora_request` and `lora_task_id` TensorRT-LLM's, `adapter_id` and `adapter_source` LoRAX's and TGI's, and
+/// `adapters` mistral.rs's. No list of whole names would hold for the next release.
+const ADAPTER_KEYS: [&str; 3] = ["lora", "adapter", "peft"];
 
-/// Whether a value of this key names an adapter. Some engines ignore case.
-pub(super) fn names_adapter(key: &str) -> bool {
-    ADAPTER_KEYS.iter().any(|name| key.eq_ignore_ascii_case(name))
+/// How keys begin that hold such keys as stand at the top elsewhere: LoRAX and TGI have theirs under `parameters`, and what
+/// stands under `extra_body` some gateways put at the top. `parameter`, as Go has a second sign for an `s`.
+const HOLDING_KEYS: [&str; 2] = ["parameter", "extrabody"];
+
+/// Whether a value of this key names an adapter.
+pub(super) fn names_adapter(key: &KeyBuffer) -> bool {
+    ADAPTER_KEYS.iter().any(|with| begins(key, with))
+}
+
+/// Some engines ignore case, and some have `-` or the next letter's case for `_`.
+fn begins(key: &KeyBuffer, with: &str) -> bool {
+    let mut letters = key.start().iter().filter(|byte| !matches!(byte, b'-' | b'_'));
+    with.bytes()
+        .all(|one| letters.next().is_some_and(|byte| byte.eq_ignore_ascii_case(&one)))
 }
 
 /// What a top-level key is to us.
@@ -68,13 +64,14 @@ pub(super) enum Field {
     PreviousResponse,
     User,
     Adapter,
-    /// Holds such keys as stand at the top elsewhere.
-    Parameters,
+    /// What it holds may name an adapter.
+    Holding,
     Text(usize),
 }
 
 impl Field {
-    pub(super) fn of(key: &str) -> Self {
+    pub(super) fn of(whole: &KeyBuffer) -> Self {
+        let key = whole.as_str();
         match key {
             "stream" => Self::Stream,
             "n" => Self::N,
@@ -83,10 +80,10 @@ impl Field {
             "background" => Self::Background,
             "previous_response_id" => Self::PreviousResponse,
             "user" => Self::User,
-            "parameters" => Self::Parameters,
             // No other character folds to one of these letters, so that ASCII is enough.
             _ if key.eq_ignore_ascii_case("model") => Self::Model,
-            _ if names_adapter(key) => Self::Adapter,
+            _ if names_adapter(whole) => Self::Adapter,
+            _ if HOLDING_KEYS.iter().any(|with| begins(whole, with)) => Self::Holding,
             _ => {
                 let text = TEXT_KEYS.iter().position(|name| *name == key);
                 text.map_or(Self::Ignored, Self::Text)
@@ -204,11 +201,15 @@ impl KeyBuffer {
     }
 
     pub(super) fn push(&mut self, text: &[u8]) {
-        let end = self.len.saturating_add(text.len());
-        if let Some(room) = self.bytes.get_mut(self.len..end) {
-            room.copy_from_slice(text);
-        }
-        self.len = end;
+        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let fits = room.len().min(text.len());
+        room[..fits].copy_from_slice(&text[..fits]);
+        self.len = self.len.saturating_add(text.len());
+    }
+
+    /// The key, or as much of it as there is room for.
+    pub(super) fn start(&self) -> &[u8] {
+        &self.bytes[..self.len.min(self.bytes.len())]
     }
 
     pub(super) fn as_str(&self) -> &str {

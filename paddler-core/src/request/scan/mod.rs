@@ -135,8 +135,9 @@ pub struct Scanned {
     pub previous_response: bool,
     /// `user`: a string, not empty, not longer than [`ScanLimits::max_captured`]; else `None`.
     pub user: Option<Arc<str>>,
-    /// What stands under `lora_path`, `lora`, `adapter_id` and other keys by which engines take an adapter, ignoring ASCII case,
-    /// at the top or in `parameters`: a name, or a list of names. All of them count.
+    /// What stands under keys that begin with `lora`, `adapter` or `peft`, such as `lora_path`, ignoring ASCII case, `-` and
+    /// `_`: at the top, or anywhere in `parameters` or `extra_body`. A name, or a list of names. All of them count, since
+    /// engines differ in what they believe, and so does what is no name, except null, false and nothing at all.
     pub adapter: AskedAdapter,
     /// How much text the prompt has, in bytes of UTF-8 after decoding: all strings (not keys) under `messages`,
     /// `prompt`, `input`, `content`, `documents`, `texts`, `text_1`, `text_2`, `query`, `system`, `instructions`,
