@@ -2,7 +2,7 @@
 //!
 //! Engines say so in the answer: at its end, in each event, or nowhere. The bytes are looked at as they pass, however they
 //! are cut; nothing is kept but a name and a number, and nothing is allocated. A stream that says nothing is counted by its
-//! events or lines: engines send one for each token.
+//! events or lines: engines send one for each token. So is one whose number cannot be true.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -14,6 +14,9 @@ const LONGEST: usize = 18;
 
 /// The most that one answer counts. An answer may repeat what its request says, and a number in that is anybody's.
 const MOST: u64 = 1 << 24;
+
+/// Events that frame an answer: such as say that it, a part of it or a tool's call begins or ends.
+const FRAMING: u64 = 16;
 
 /// What each name counts. In text that a model writes, quotes are escaped, so no name in it looks like one of these.
 fn counts(name: &[u8]) -> Option<Which> {
@@ -173,16 +176,24 @@ impl Usage {
         };
     }
 
-    /// Streams tell the sum so far again and again, and what an answer quotes can only add to it.
+    /// Streams tell the sum so far again and again, and what an answer quotes can only add to it: the events since the most
+    /// was told go on counting.
     fn found(&mut self, which: Which, number: u64) {
         let number = number.min(MOST);
         match which {
             Which::Prompt => self.prompt = self.prompt.max(Some(number)),
             Which::Output => {
-                let most = self.output.map_or(number, |(most, _)| most.max(number));
-                self.output = Some((most, self.events));
+                let most = self.output.map_or(0, |(most, _)| most);
+                if number >= most && !self.is_too_few(number) {
+                    self.output = Some((number, self.events));
+                }
             }
         }
+    }
+
+    /// Whether these are fewer tokens than can have come in so many events: half of them and more, but for a few, are tokens.
+    fn is_too_few(&self, number: u64) -> bool {
+        number.saturating_mul(2).saturating_add(FRAMING) < self.events
     }
 
     /// What is known when the answer has ended or was cut. `None`: nothing.

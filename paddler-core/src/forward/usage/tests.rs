@@ -111,6 +111,27 @@ fn each_dialect_says_what_it_used() {
 }
 
 #[test]
+fn a_stream_uses_no_less_than_its_events_whatever_it_says_late() {
+    let tokens = "data: {\"a\"}\n\n".repeat(100);
+    let told = |number: u32| format!("data: {{\"output_tokens\":{number}}}\n\n");
+    for (stream, used) in [
+        // The number is none: its event counts as one more.
+        (tokens.clone() + &told(0), 101),
+        (tokens.clone() + &told(41), 101),
+        (tokens.clone() + &told(0) + &tokens, 201),
+        // Some events are no tokens.
+        (tokens.clone() + &told(42), 42),
+        (told(1) + &tokens + &told(60), 60),
+        // A smaller number says nothing new: what came since the greater one counts on.
+        (told(70) + &tokens + &told(60), 70 + 100),
+        (told(70) + &tokens + &told(0) + &tokens, 70 + 200),
+        (told(70) + &tokens + &told(70), 70),
+    ] {
+        assert_eq!(read(Events, &[stream.as_bytes()]), Some((None, used)), "{used}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_not_watched() {
     let watched = |kind: &'static str| {
         let mut headers = HeaderMap::new();
