@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
 use super::body::{Body, BoxError};
+use super::headers::strip_hop_by_hop;
 use super::metered::{Bill, Metered};
 use super::refusal::Refusal;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
@@ -283,9 +284,14 @@ impl HttpBody for Relay {
                 this.finish();
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(bytes) = frame.data_ref() {
                     this.saw(bytes);
+                }
+                if let Some(trailers) = frame.trailers_mut() {
+                    // Over HTTP/2 these would be an error; how long the body is, is known by now (RFC 9110, 6.5.1).
+                    strip_hop_by_hop(trailers, &[]);
+                    trailers.remove(CONTENT_LENGTH);
                 }
                 if this.body.is_end_stream() {
                     this.finish();

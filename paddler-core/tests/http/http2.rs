@@ -104,6 +104,24 @@ async fn one(setup: Setup) -> (World, paddler_engine::Engine) {
 }
 
 #[tokio::test]
+async fn trailers_say_nothing_of_another_connection() {
+    let said = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-end: 1\r\nconnection: x-hop\r\n\
+                x-hop: 1\r\nkeep-alive: 5\r\ntransfer-encoding: gzip\r\ncontent-length: 7\r\n\r\n";
+    let stub = Stub::start([Do::say(said)]).await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let mut client = Client::connect(world.addr).await;
+    let request = client.request(Method::GET, "/x").header("te", "trailers");
+    let response = client.send(request.body(Full::default()).unwrap()).await.unwrap();
+    let body = timeout(HANG, response.into_body().collect())
+        .await
+        .expect("no end");
+    let body = body.unwrap();
+    let trailers = body.trailers().unwrap();
+    assert_eq!((trailers.len(), &trailers["x-end"]), (1, &"1".parse().unwrap()));
+    assert_eq!(body.to_bytes(), "hi");
+}
+
+#[tokio::test]
 async fn both_are_spoken_at_one_listener() {
     let (world, _engine) = one(Setup::new()).await;
     let by_h1 = post(world.addr, CHAT, &chat(4)).await;

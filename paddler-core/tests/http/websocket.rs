@@ -123,6 +123,20 @@ async fn bytes_go_both_ways_and_a_place_is_held() {
     world.quiet().await;
 }
 
+#[tokio::test]
+async fn an_upstream_that_hangs_up_has_nothing_left_to_do() {
+    let mut peer = Peer::start("").await;
+    let world = peer.world(Setup::new()).await;
+    let mut client = open(&world, "").await;
+    let (_, upstream) = peer.next().await;
+    drop(upstream);
+    assert_eq!(client.rest().await.0, End::Eof);
+    drop(client);
+    eventually("it is over", || world.metric("paddler_in_flight_requests") == 0.0).await;
+    // One that was only left would settle for a while.
+    assert_eq!((world.settling(), world.open_weight()), (0, 0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_right_behind_the_agreement_is_not_lost() {
     let mut peer = Peer::start("at once").await;

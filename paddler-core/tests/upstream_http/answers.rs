@@ -278,6 +278,11 @@ const ANSWERS: &[(&str, char, &str)] = &[
         "200 \"hi\" Whole, kept",
     ),
     (
+        "HTTP/1.0 200 OK\r\ncontent-length: 2\r\nconnection: keep-alive, close\r\n\r\nhi",
+        ' ',
+        "200 \"hi\" Whole",
+    ),
+    (
         "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
         ' ',
         "0 \"\" Broken",
@@ -455,6 +460,12 @@ fn what_is_too_much_is_refused() {
     };
     assert_eq!((chunked(16, 0), chunked(17, 0)), (End::Whole, End::Broken));
     assert_eq!((chunked(0, 1_000), chunked(0, 1_700)), (End::Whole, End::Broken));
+    let trailers = |count: usize| {
+        let trailer = format!("t: {}\r\n", "x".repeat(95)).repeat(count);
+        let said = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n{trailer}\r\n");
+        read(&Method::GET, said.as_bytes(), 1 << 16, false).end
+    };
+    assert_eq!((trailers(163), trailers(164)), (End::Whole, End::Broken));
     let padded = |chunks: usize, blanks: usize| {
         let chunk = format!("1{}\r\nx\r\n", " ".repeat(blanks)).repeat(chunks);
         let said = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunk}0\r\n\r\n");

@@ -1,17 +1,21 @@
 //! Does a request get onto the connection as one, and is it known how far it came?
 
+use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
-use paddler_core::upstream::Sent;
-use paddler_core::upstream::http::HttpOptions;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Io};
+use paddler_core::upstream::{Sent, UpstreamSpec};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter, DuplexStream};
 use tokio::sync::mpsc;
 
 use super::ends::{OK, call, get, is_closed, kept, sent, text, until, upstream};
@@ -278,4 +282,62 @@ async fn a_connection_that_nobody_uses_is_closed_in_time() {
     // And again, by whoever lets go of the next.
     let mut end = kept(&upstream, &mut others).await;
     end.read_to_end(&mut rest).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_request_goes_behind_half_of_another() {
+    let (upstream, mut others) = upstream(1 << 16);
+    let (frames, request) = streamed(&[]);
+    let answer = call(&upstream, request);
+    let mut end = soon(others.recv()).await.unwrap();
+    frames.send(data("half")).unwrap();
+    until(&mut end, "half\r\n").await;
+    end.write_all(OK).await.unwrap();
+    assert_eq!(text(soon(answer).await.unwrap().unwrap()).await, "ok");
+    assert!(is_closed(&mut end).await);
+    drop(kept(&upstream, &mut others).await);
+}
+
+#[tokio::test]
+async fn no_other_protocol_begins_before_the_request_is_over() {
+    let (upstream, mut others) = upstream(1 << 16);
+    let (frames, request) = streamed(&[("upgrade", "x")]);
+    let answer = call(&upstream, request);
+    let mut end = soon(others.recv()).await.unwrap();
+    until(&mut end, "\r\n\r\n").await;
+    end.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(sent(soon(answer).await.unwrap()), Sent::Begun);
+    drop(frames);
+}
+
+/// Its connections hold back what is written until they are told to let it go.
+#[derive(Debug)]
+struct Buffered(mpsc::UnboundedSender<DuplexStream>);
+
+#[async_trait]
+impl Dial for Buffered {
+    async fn dial(&self, _address: SocketAddr) -> io::Result<Box<dyn Io>> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        self.0.send(theirs).unwrap();
+        Ok(Box::new(BufWriter::new(ours)))
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_held_back_while_more_of_the_body_is_waited_for() {
+    let (ends, mut others) = mpsc::unbounded_channel();
+    let spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
+    let upstream = HttpUpstream::over(Arc::new(Buffered(ends)), &spec, HttpOptions::default()).unwrap();
+    let (frames, request) = streamed(&[]);
+    let answer = call(&Arc::new(upstream), request);
+    let mut end = soon(others.recv()).await.unwrap();
+    until(&mut end, "\r\n\r\n").await;
+    frames.send(data("half")).unwrap();
+    until(&mut end, "half\r\n").await;
+    drop(frames);
+    until(&mut end, "0\r\n\r\n").await;
+    end.write_all(OK).await.unwrap();
+    assert_eq!(text(soon(answer).await.unwrap().unwrap()).await, "ok");
 }

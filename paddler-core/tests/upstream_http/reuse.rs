@@ -2,18 +2,19 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use paddler_core::upstream::http::{Dial, HttpOptions, HttpUpstream, Io};
-use paddler_core::upstream::{CallError, Sent, Upstream as _, UpstreamSpec};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use paddler_core::upstream::{CallError, Progress, Sent, Upstream as _, UpstreamSpec};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::task::coop::consume_budget;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ends::{OK, Others, call, get, kept, sent, text, until, upstream};
-use super::net::soon;
+use super::net::{eventually, soon};
 
 /// The next connection is answered, and stays open.
 fn answer_next(mut others: Others) {
@@ -149,4 +150,111 @@ fn unused_connections_are_closed_in_time_also_by_another_runtime() {
         let closed = timeout(Duration::from_secs(60), end.read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "it is kept for ever");
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_waited_too_long_is_not_used_though_nobody_has_swept() {
+    let (upstream, mut others) = upstream(1 << 16);
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap()
+    };
+    let first = std::thread::spawn({
+        let upstream = upstream.clone();
+        move || runtime().block_on(async { (kept(&upstream, &mut others).await, others) })
+    });
+    let (mut first, mut others) = first.join().unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    drop(kept(&upstream, &mut others).await);
+    assert_eq!(first.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_behind_an_answer_closes_the_connection_at_its_end() {
+    let (upstream, mut others) = upstream(1 << 16);
+    let asked = call(&upstream, get());
+    let mut end = others.recv().await.unwrap();
+    until(&mut end, "\r\n\r\n").await;
+    end.write_all(OK).await.unwrap();
+    let answer = asked.await.unwrap().unwrap();
+    end.write_all(b"more").await.unwrap();
+    let began = Instant::now();
+    assert_eq!(text(answer).await, "ok");
+    end.read_to_end(&mut Vec::new()).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO, "it was kept for a while");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_lost_connection_takes_the_other_kept_ones_with_it() {
+    let (upstream, mut others) = upstream(1 << 16);
+    let asked = [call(&upstream, get()), call(&upstream, get())];
+    let mut ends = [others.recv().await.unwrap(), others.recv().await.unwrap()];
+    for end in &mut ends {
+        until(end, "\r\n\r\n").await;
+        end.write_all(OK).await.unwrap();
+    }
+    for one in asked {
+        text(one.await.unwrap().unwrap()).await;
+    }
+    let asked = call(&upstream, get());
+    let began = Instant::now();
+    let [mut first, mut second] = ends;
+    let (lost, mut other) = tokio::select! {
+        _ = first.read_u8() => (first, second),
+        _ = second.read_u8() => (second, first),
+    };
+    drop(lost);
+    assert_eq!(sent(asked.await.unwrap()), Sent::Reused);
+    other.read_to_end(&mut Vec::new()).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO, "it was kept for a while");
+}
+
+/// Connects once, and then never again.
+#[derive(Debug)]
+struct Once {
+    end: Mutex<Option<DuplexStream>>,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Dial for Once {
+    async fn dial(&self, _address: SocketAddr) -> io::Result<Box<dyn Io>> {
+        self.asked.fetch_add(1, Relaxed);
+        let end = self.end.lock().unwrap().take();
+        match end {
+            Some(end) => Ok(Box::new(end)),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_new_connection_is_not_on_its_way() {
+    let (ours, mut end) = tokio::io::duplex(1 << 16);
+    let once = Arc::new(Once {
+        end: Mutex::new(Some(ours)),
+        asked: AtomicUsize::new(0),
+    });
+    let spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
+    let upstream = Arc::new(HttpUpstream::over(once.clone(), &spec, HttpOptions::default()).unwrap());
+    let ask = || {
+        let (progress, mut request) = (Progress::default(), get());
+        progress.set_sending(false);
+        request.extensions_mut().insert(progress.clone());
+        (progress, call(&upstream, request))
+    };
+    // Over a new connection, and over one that is kept.
+    for _ in 0..2 {
+        let (progress, asked) = ask();
+        until(&mut end, "\r\n\r\n").await;
+        assert!(progress.is_sending());
+        end.write_all(OK).await.unwrap();
+        text(soon(asked).await.unwrap().unwrap()).await;
+    }
+    // One that is kept and found closed.
+    drop(end);
+    let (progress, asked) = ask();
+    eventually("it connects", || once.asked.load(Relaxed) == 2).await;
+    assert!(!progress.is_sending());
+    asked.abort();
 }

@@ -1,5 +1,7 @@
 //! An answer is passed on byte by byte, and is late, cut or whole by the clock.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -41,11 +43,9 @@ fn lease() -> Lease {
         .unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn only_time_in_which_a_byte_is_waited_for_counts() {
-    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let (second, metrics) = (Duration::from_secs(1), Arc::new(Metrics::default()));
-    let request = Request {
+fn request(stages: Stages) -> Request {
+    let metrics = Arc::new(Metrics::default());
+    Request {
         lease: lease(),
         bill: Bill {
             place: None,
@@ -54,17 +54,24 @@ async fn only_time_in_which_a_byte_is_waited_for_counts() {
             wrong: false,
         },
         sent: Instant::now(),
-        stages: Stages {
-            first_byte: second * 1_000,
-            idle: second,
-            ends: None,
-        },
+        stages,
         hurried: false,
         span: Span::none(),
         dialect: Dialect::Openai,
         in_flight: metrics.arrived(),
         metrics,
-    };
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_time_in_which_a_byte_is_waited_for_counts() {
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let second = Duration::from_secs(1);
+    let request = request(Stages {
+        first_byte: second * 1_000,
+        idle: second,
+        ends: None,
+    });
     let mut relay = Relay::new(Body::new(Channel(receiver)), &HeaderMap::new(), request);
     assert!(
         timeout(second * 99, relay.frame()).await.is_err(),
@@ -80,6 +87,57 @@ async fn only_time_in_which_a_byte_is_waited_for_counts() {
     let cut = timeout(second * 2, relay.frame()).await.unwrap();
     assert!(cut.unwrap().is_err(), "no byte for a second");
     assert!(relay.frame().await.is_none());
+}
+
+/// What it brings, and that it then breaks off.
+struct Breaks(Option<Bytes>);
+
+impl HttpBody for Breaks {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let next = self.0.take().map(Frame::data);
+        Poll::Ready(Some(next.ok_or_else(|| "it is gone".into())))
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_before_a_break_is_written_out_before_it_is_told() {
+    let second = Duration::from_secs(1);
+    let request = request(Stages {
+        first_byte: second,
+        idle: second,
+        ends: None,
+    });
+    let body = Body::new(Breaks(Some(Bytes::from("half"))));
+    let mut relay = Box::pin(Relay::new(body, &HeaderMap::new(), request));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    assert!(matches!(
+        relay.as_mut().poll_frame(&mut cx),
+        Poll::Ready(Some(Ok(_)))
+    ));
+    // A server writes out what it has when it has to wait.
+    assert!(relay.as_mut().poll_frame(&mut cx).is_pending());
+    assert!(woken.0.load(Relaxed), "it does not wait for ever");
+    assert!(matches!(
+        relay.as_mut().poll_frame(&mut cx),
+        Poll::Ready(Some(Err(_)))
+    ));
 }
 
 #[test]
