@@ -53,11 +53,28 @@ pub(super) fn settle_length(headers: &mut HeaderMap) -> bool {
     match length(headers) {
         Ok(None) => true,
         Ok(Some(length)) => {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            set_length(headers, length);
             true
         }
         Err(_) => false,
     }
+}
+
+/// Announces so many bytes. What says so already stays: a value that is made anew takes room of its own.
+fn set_length(headers: &mut HeaderMap, length: u64) {
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    let (first, more) = (values.next(), values.next());
+    let plain = |value: &HeaderValue| value.as_bytes() == b"0" || !value.as_bytes().starts_with(b"0");
+    let stands = first.is_some_and(plain) && more.is_none() && self::length(headers) == Ok(Some(length));
+    if !stands {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}
+
+/// Whether a text begins so, in letters of any case.
+pub(super) fn begins(text: &[u8], prefix: &str) -> bool {
+    let start = text.get(..prefix.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
 }
 
 /// What `Content-Length` says: digits, and the same each time. Or what is wrong with it.
@@ -110,11 +127,12 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys:
     // The body is here already, and whole: nothing is left to expect, and its length is known. So it goes without its
     // trailers, which whoever receives it may discard (RFC 9110, 6.5.1) and no engine reads.
     // `Host` is for the transport to keep or to replace.
-    for name in [EXPECT, CONTENT_LENGTH, TRAILER] {
+    for name in [EXPECT, TRAILER] {
         headers.remove(name);
     }
-    if let Some(bytes) = body {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
+    match body {
+        Some(bytes) => set_length(headers, bytes),
+        None => drop(headers.remove(CONTENT_LENGTH)),
     }
     if own_keys {
         headers.remove(AUTHORIZATION);

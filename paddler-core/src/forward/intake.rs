@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
@@ -290,28 +290,22 @@ fn look(headers: &HeaderMap, kind: BodyKind) -> Result<(Look, Option<Coding>), R
 
 /// As if the body were not encoded.
 fn look_plain(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
-    let text = |name| {
-        headers
-            .get(name)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase())
-    };
-    let content_type = text(CONTENT_TYPE).unwrap_or_default();
-    let content_type = content_type.split(';').next().unwrap_or_default().trim();
-    let json = content_type == "application/json" || content_type.ends_with("+json");
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let content_type = content_type.split(|byte| *byte == b';').next();
+    let content_type = content_type.unwrap_or_default().trim_ascii();
+    let is = |name: &str| content_type.eq_ignore_ascii_case(name.as_bytes());
+    let suffix = content_type.iter().rposition(|byte| *byte == b'+');
+    let json =
+        is("application/json") || suffix.is_some_and(|at| content_type[at..].eq_ignore_ascii_case(b"+json"));
     match kind {
         BodyKind::Opaque => Ok(Look::Not),
         BodyKind::Unknown => Ok(if json { Look::Must } else { Look::May }),
         // Without a type, or with what curl says when nothing else is said, it may well be JSON.
-        BodyKind::Json
-            if json
-                || matches!(
-                    content_type,
-                    "" | "text/plain" | "application/x-www-form-urlencoded"
-                ) =>
-        {
+        BodyKind::Json if json || is("") || is("text/plain") || is("application/x-www-form-urlencoded") => {
             Ok(Look::Must)
         }
         BodyKind::Json => {
+            let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
             let message = format!("{content_type:?} cannot be routed: send application/json");
             Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message).closing())
         }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
 use super::body::{Body, BoxError};
-use super::headers::strip_hop_by_hop;
+use super::headers::{begins, strip_hop_by_hop};
 use super::metered::{Bill, Metered};
 use super::refusal::Refusal;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
@@ -111,10 +111,8 @@ impl Relay {
             in_flight,
         } = request;
         let clock = bill.clock;
-        let content_type = headers
-            .get(CONTENT_TYPE)
-            .map(|value| value.as_bytes().to_ascii_lowercase());
-        let is_events = content_type.is_some_and(|value| value.starts_with(b"text/event-stream"));
+        let content_type = headers.get(CONTENT_TYPE);
+        let is_events = content_type.is_some_and(|value| begins(value.as_bytes(), "text/event-stream"));
         // Nothing can be added to what is encoded or has its length announced.
         let plain = !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
         let mut relay = Self {

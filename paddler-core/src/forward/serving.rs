@@ -130,8 +130,7 @@ where
 {
     let begun = tokio::select! {
         biased;
-        // It is larger than all the rest, and no room is held for it once it is over.
-        begun = Box::pin(begin(io, line.clone(), serving.options.clone(), serving.peer)) => begun,
+        begun = begin(io, line.clone(), serving.options.clone(), serving.peer) => begun,
         // Nothing goes on yet.
         () = serving.stop() => None,
     };
@@ -160,26 +159,43 @@ where
 )]
 async fn begin(io: LineIo, line: Arc<Line>, options: ServeOptions, peer: Peer) -> Option<Begun> {
     #[cfg(feature = "tls")]
-    if let Some(tls) = &options.tls {
-        let begun = match tls.accept(io).await {
-            #[cfg(feature = "http2")]
-            Ok((io, true)) => listen(io, options.header_timeout).await,
-            Ok((io, _)) => Some(Begun::http1(io)),
-            Err(error) => {
-                if super::tls::is_plain(&error) {
-                    // It was answered, and may still be sending.
-                    line.answered(true);
-                }
-                tracing::debug!(%error, peer = %peer.0, "no TLS with a client");
-                None
-            }
-        };
-        return begun.map(|begun| Begun {
-            over_tls: true,
-            ..begun
-        });
+    if let Some(tls) = options.tls.clone() {
+        // It is larger than all the rest, so who waits in clear holds no room for it.
+        return Box::pin(encrypt(tls, io, line, options.header_timeout, peer)).await;
     }
     listen(io, options.header_timeout).await
+}
+
+/// Encrypts the connection, and reads on.
+#[cfg(feature = "tls")]
+#[cfg_attr(
+    not(feature = "http2"),
+    expect(unused_variables, reason = "there is one protocol")
+)]
+async fn encrypt(
+    tls: super::tls::Tls,
+    io: LineIo,
+    line: Arc<Line>,
+    limit: std::time::Duration,
+    peer: Peer,
+) -> Option<Begun> {
+    let begun = match tls.accept(io).await {
+        #[cfg(feature = "http2")]
+        Ok((io, true)) => listen(io, limit).await,
+        Ok((io, _)) => Some(Begun::http1(io)),
+        Err(error) => {
+            if super::tls::is_plain(&error) {
+                // It was answered, and may still be sending.
+                line.answered(true);
+            }
+            tracing::debug!(%error, peer = %peer.0, "no TLS with a client");
+            None
+        }
+    };
+    begun.map(|begun| Begun {
+        over_tls: true,
+        ..begun
+    })
 }
 
 /// What a client speaks who has not said it yet. `None`: it has left before it said a word, or said none in time.

@@ -7,6 +7,7 @@
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
+use super::headers::begins;
 use crate::queue::Used;
 
 /// The longest name that is looked for.
@@ -86,10 +87,7 @@ impl Usage {
         let kind = headers
             .get(CONTENT_TYPE)
             .map_or(&b""[..], |value| value.as_bytes());
-        let is = |prefix: &&str| {
-            kind.get(..prefix.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
-        };
+        let is = |prefix: &&str| begins(kind, prefix);
         let form = if is(&"text/event-stream") {
             Form::Events
         } else if ["application/x-ndjson", "application/ndjson", "application/jsonl"]

@@ -48,7 +48,11 @@ async fn check(case: &Case, number: usize, world: &World, recorder: &Recorder) -
     for split in [false, true] {
         let path = format!("/c{number}-{}", u8::from(split));
         let sent = case.sent.replace("{p}", &path);
-        let answered = answers(world, &bytes(&sent), split).await;
+        let mut answered = answers(world, &bytes(&sent), split).await;
+        // Only a preface that has come whole is known for one, and ends the connection in silence.
+        if split && sent.contains("PRI * HTTP/2.0") && answered.len() > case.answers.len() {
+            assert_eq!(answered.pop(), Some(400), "{}", case.name);
+        }
         let mut arrived: Vec<String> = recorder
             .requests()
             .into_iter()

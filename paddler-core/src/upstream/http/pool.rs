@@ -114,13 +114,19 @@ impl Pool {
 
     /// Lets go of all that are free.
     pub(super) fn clear(&self) {
-        self.free().all.clear();
+        let all = std::mem::take(&mut self.free().all);
+        drop(all);
     }
 
     /// Lets go of those that lead where the name does no longer.
     pub(super) fn leave(&self) {
         let leads = |one: &Rested| self.route.leads_to(one.connection.peer);
-        self.free().all.retain(leads);
+        let mut free = self.free();
+        let (stay, gone) = std::mem::take(&mut free.all).into_iter().partition(leads);
+        free.all = stay;
+        drop(free);
+        // They are closed while nobody waits for it.
+        drop::<Vec<_>>(gone);
     }
 
     /// A new connection, to be put back here.

@@ -185,7 +185,10 @@ impl Answer {
             return Poll::Ready(());
         };
         if self.is_large {
-            self.raw.reserve(LARGE);
+            // What is left of a block is used first, if it holds enough.
+            if self.raw.capacity() - self.raw.len() < AT_ONCE {
+                self.raw.reserve(LARGE);
+            }
             let read = pin!(pooled.io().read_buf(&mut self.raw)).poll(cx);
             if read.is_pending() {
                 self.raw = BytesMut::new();

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::header::{CONNECTION, UPGRADE};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 use tokio::io::ReadBuf;
 
@@ -49,6 +49,8 @@ struct Exchange {
     upgrade: bool,
     /// It says that the connection ends with it.
     closes: bool,
+    /// The request's headers, where those of the answer come: one map is enough, and who serves the client uses it again.
+    room: HeaderMap,
     /// A head of which the end is missing.
     partial: Vec<u8>,
     lines: Lines,
@@ -74,6 +76,7 @@ pub(in super::super) async fn exchange(
         upgrade: request.headers().contains_key(UPGRADE),
         closes: lists(request.headers(), &CONNECTION, "close"),
         method: request.method().clone(),
+        room: std::mem::take(request.headers_mut()),
         partial: Vec::new(),
         lines: Lines::default(),
         interim: 0,
@@ -146,6 +149,7 @@ impl Exchange {
             if !is_interim(head.status) {
                 return self.answer(head, &bytes[read..]).map(Some);
             }
+            self.room = head.headers;
             self.interim += 1;
             if self.interim > MOST_INTERIM {
                 return Err(Error::Malformed("answers of 1xx, and no other".into()));
@@ -171,8 +175,8 @@ impl Exchange {
         let Some(end) = self.lines.end(bytes)? else {
             return Ok(None);
         };
-        let lines = std::mem::take(&mut self.lines);
-        Ok(Some((head::read(&bytes[..end], lines.count())?, end)))
+        let (lines, room) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.room));
+        Ok(Some((head::read(&bytes[..end], lines.count(), room)?, end)))
     }
 
     /// The answer, of whose body so much has come.

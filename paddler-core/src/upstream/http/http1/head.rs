@@ -27,20 +27,20 @@ pub(super) fn may_begin(bytes: &[u8]) -> bool {
     bytes[..known] == BEGIN[..known]
 }
 
-/// Reads a head that is here to its empty line, of so many lines.
-pub(super) fn read(bytes: &[u8], lines: usize) -> Result<Head, Malformed> {
+/// Reads a head that is here to its empty line, of so many lines. Its headers come into `room`, in the place of what is there.
+pub(super) fn read(bytes: &[u8], lines: usize, room: HeaderMap) -> Result<Head, Malformed> {
     // Of just its size: the values of the headers share it until the last of them has been passed on.
     let block = Bytes::copy_from_slice(bytes);
     let mut few = [const { MaybeUninit::uninit() }; 64];
     let mut many = Vec::new();
-    let room: &mut [MaybeUninit<Header<'_>>] = if lines <= few.len() {
+    let found: &mut [MaybeUninit<Header<'_>>] = if lines <= few.len() {
         &mut few
     } else {
         many.resize_with(lines, MaybeUninit::uninit);
         &mut many
     };
     let mut parsed = httparse::Response::new(&mut []);
-    let result = ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, &block, room);
+    let result = ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, &block, found);
     if !matches!(result, Ok(Status::Complete(length)) if length == bytes.len()) {
         return Err(why(result.err(), bytes, 1));
     }
@@ -60,7 +60,7 @@ pub(super) fn read(bytes: &[u8], lines: usize) -> Result<Head, Malformed> {
             Version::HTTP_11
         },
         reason: reason.map(|reason| block.slice_ref(reason.as_bytes())),
-        headers: headers(parsed.headers, &block)?,
+        headers: headers(parsed.headers, &block, room)?,
     })
 }
 
@@ -69,13 +69,19 @@ pub(super) fn read_trailers(bytes: &[u8], lines: usize) -> Result<HeaderMap, Mal
     let block = Bytes::copy_from_slice(bytes);
     let mut room = vec![EMPTY_HEADER; lines];
     match httparse::parse_headers(&block, &mut room) {
-        Ok(Status::Complete((length, parsed))) if length == bytes.len() => headers(parsed, &block),
+        Ok(Status::Complete((length, parsed))) if length == bytes.len() => {
+            headers(parsed, &block, HeaderMap::new())
+        }
         other => Err(why(other.err(), bytes, 0)),
     }
 }
 
-fn headers(parsed: &[Header<'_>], block: &Bytes) -> Result<HeaderMap, Malformed> {
-    let mut headers = HeaderMap::with_capacity(parsed.len());
+fn headers(parsed: &[Header<'_>], block: &Bytes, room: HeaderMap) -> Result<HeaderMap, Malformed> {
+    let mut headers = room;
+    headers.clear();
+    if headers.capacity() < parsed.len() {
+        headers = HeaderMap::with_capacity(parsed.len());
+    }
     for header in parsed {
         let name = HeaderName::from_bytes(header.name.as_bytes());
         let name = name.map_err(|_| bad_name(header.name.as_bytes()))?;
@@ -165,7 +171,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                read(head.as_bytes(), 9),
+                read(head.as_bytes(), 9, HeaderMap::new()),
                 Err(Malformed(why.to_owned().into())),
                 "{head:?}"
             );

@@ -69,30 +69,30 @@ pub(super) fn write(request: &Request<Body>) -> Result<(Vec<u8>, Coding), BoxErr
     };
     let path = request.uri().path_and_query();
     let path = path.map_or("/", |path| path.as_str());
-    let lines = headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + 4);
-    let method = request.method().as_str();
-    let mut head = Vec::with_capacity(method.len() + path.len() + lines.sum::<usize>() + 64);
-    for part in [method, " ", path, " HTTP/1.1\r\n"] {
+    // It is told here how the body comes.
+    let last = match coding {
+        Coding::Chunked => Some((TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
+        Coding::Length(length @ 1..) if announced.is_none() => {
+            Some((CONTENT_LENGTH, HeaderValue::from(length)))
+        }
+        Coding::Length(_) => None,
+    };
+    let lines = || {
+        let others = headers.iter().filter(|(name, _)| *name != TRANSFER_ENCODING);
+        others.chain(last.iter().map(|(name, value)| (name, value)))
+    };
+    let first = [request.method().as_str(), " ", path, " HTTP/1.1\r\n"];
+    let first_bytes: usize = first.iter().map(|part| part.len()).sum();
+    let bytes = lines().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    // Of just its size it becomes shared bytes as it is.
+    let mut head = Vec::with_capacity(first_bytes + bytes.sum::<usize>() + 2);
+    for part in first {
         head.extend_from_slice(part.as_bytes());
     }
-    let mut line = |name: &[u8], value: &[u8]| {
-        for part in [name, b": ", value, b"\r\n"] {
+    for (name, value) in lines() {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             head.extend_from_slice(part);
         }
-    };
-    // It is told here how the body comes.
-    for (name, value) in headers.iter().filter(|(name, _)| *name != TRANSFER_ENCODING) {
-        line(name.as_str().as_bytes(), value.as_bytes());
-    }
-    match coding {
-        Coding::Chunked => line(TRANSFER_ENCODING.as_str().as_bytes(), b"chunked"),
-        Coding::Length(1..) if announced.is_none() => {
-            let length = known.unwrap_or_default().to_string();
-            line(CONTENT_LENGTH.as_str().as_bytes(), length.as_bytes());
-        }
-        Coding::Length(_) => {}
     }
     head.extend_from_slice(b"\r\n");
     Ok((head, coding))
@@ -101,6 +101,27 @@ pub(super) fn write(request: &Request<Body>) -> Result<(Vec<u8>, Coding), BoxErr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_head_takes_no_more_room_than_it_has_bytes() {
+        let lengths = [None, Some("0"), Some("3")];
+        for (length, body) in lengths
+            .into_iter()
+            .zip([Body::full("abc"), Body::empty(), Body::full("abc")])
+        {
+            let mut request = Request::new(body);
+            let headers = request.headers_mut();
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            headers.insert(HOST, HeaderValue::from_static("a"));
+            if let Some(length) = length {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from_static(length));
+            }
+            let (head, _) = write(&request).unwrap();
+            assert_eq!(head.len(), head.capacity(), "{}", String::from_utf8_lossy(&head));
+            let told = format!("content-length: {}\r\n", length.unwrap_or("3"));
+            assert_eq!(String::from_utf8(head).unwrap().matches(&told).count(), 1);
+        }
+    }
 
     #[test]
     fn cookies_stand_in_one_field_over_http1() {
