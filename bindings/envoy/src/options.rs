@@ -31,7 +31,7 @@ pub struct PickerOptions {
     /// [`Priority::read`](paddler_core::queue::Priority::read) are understood; any other is standard. Default none.
     pub objectives: BTreeMap<String, i32>,
     /// The most streams at once, which is requests. One more is answered with 429. Default 4,096, as many as the gateway takes
-    /// connections.
+    /// connections; `paddler endpoint-picker` takes `limits.connections` of its config.
     pub max_streams: usize,
     /// The largest message, in bytes. Default 4 MiB, four times what Envoy buffers unless told otherwise. A body that it
     /// sends in one piece (`BUFFERED`) has to fit; what is larger is answered with 413.

@@ -9,7 +9,8 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
     ExternalProcessor, ExternalProcessorServer,
 };
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
-use paddler_core::forward::{Router, Served};
+use http::StatusCode;
+use paddler_core::forward::{Refusal, Router, Served};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::sleep;
@@ -101,11 +102,10 @@ impl ExternalProcessor for Picker {
         let (to, answers) = mpsc::channel(WAITING);
         let out = Out::new(to);
         let Ok(permit) = self.streams.clone().try_acquire_owned() else {
-            let message = "as many requests are under way as may";
-            if stream::refuse(&out, 429, "too_many_streams", message)
-                .await
-                .is_err()
-            {
+            let message = "as many requests are under way as may be";
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message)
+                .retry_after(self.shared.router.options().retry_after);
+            if stream::refuse(&out, refusal).await.is_err() {
                 tracing::debug!("nobody hears that there are too many streams");
             }
             return Ok(Response::new(ReceiverStream::new(answers)));

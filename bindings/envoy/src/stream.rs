@@ -12,9 +12,10 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Kind;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use paddler_core::forward::{Body, Peer, Router};
+use paddler_core::forward::{Body, Peer, Refusal, Router};
+use paddler_core::request::Dialect;
 use paddler_core::upstream::{Carried, Extensions, Only};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
@@ -65,7 +66,11 @@ pub(crate) async fn serve(
     let said = match end {
         End::Closed => return,
         End::Overtaken(head) => return echo(&mut inbound, &out, *head).await,
-        End::TooLarge => refuse(&out, 413, "body_too_large", "a message is larger than may be").await,
+        End::TooLarge => {
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            let refusal = Refusal::new(status, "body_too_large", "a message is larger than may be");
+            refuse(&out, refusal).await
+        }
         End::Fault(status) => {
             shared.counts.fault();
             tracing::warn!(error = status.message(), "a stream that is none of ext_proc");
@@ -78,15 +83,16 @@ pub(crate) async fn serve(
     }
 }
 
-/// Answers one that the router does not get to see, in its words.
-pub(crate) async fn refuse(out: &Out, status: u16, reason: &'static str, message: &str) -> Result<(), Gone> {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body =
-        format!(r#"{{"error":{{"message":"{message}","type":"invalid_request_error","code":"{reason}"}}}}"#);
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert("x-paddler-reason", HeaderValue::from_static(reason));
-    out.send(answers::immediate(status, &headers, body.into())).await
+/// Answers one that the router does not get to see, in its words. Whose path is not known is told as most clients hear it.
+pub(crate) async fn refuse(out: &Out, refusal: Refusal) -> Result<(), Gone> {
+    let (head, body) = refusal.into_response(Dialect::Openai).into_parts();
+    let body = body
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
+    let answer = answers::immediate(head.status, &head.headers, body.into());
+    out.send(answer).await
 }
 
 async fn run(

@@ -51,11 +51,25 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(
-        status: StatusCode,
-        reason: impl Into<Cow<'static, str>>,
-        message: impl Into<String>,
-    ) -> Self {
+    /// A refusal of a host's own, to be told as the router tells its: what [`into_response`](Self::into_response) makes of it.
+    /// The `reason` is a word such as those of [`forward`](super). The same request may do better another time where the status
+    /// is 408, 429 or 503.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use http::StatusCode;
+    /// use paddler_core::forward::Refusal;
+    /// use paddler_core::request::Dialect;
+    ///
+    /// let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", "come again")
+    ///     .retry_after(Duration::from_secs(2));
+    /// let response = refusal.into_response(Dialect::Openai);
+    /// assert_eq!(response.headers()["x-paddler-reason"], "too_many_streams");
+    /// assert_eq!(response.headers()["retry-after"], "2");
+    /// assert_eq!(response.headers()["x-should-retry"], "true");
+    /// ```
+    pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             status,
             reason: reason.into(),
@@ -70,8 +84,9 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, reason, message)
     }
 
+    /// Says when to try again: in whole seconds, rounded up, and in milliseconds.
     #[must_use]
-    pub(super) fn retry_after(mut self, after: Duration) -> Self {
+    pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }

@@ -179,7 +179,17 @@ async fn one_stream_more_than_may_be_is_answered() {
         (status, headers["x-paddler-reason"].as_str()),
         (429, "too_many_streams")
     );
-    assert!(body.contains("too_many_streams"));
+    assert_eq!(
+        (
+            headers["retry-after"].as_str(),
+            headers["x-should-retry"].as_str()
+        ),
+        ("2", "true")
+    );
+    assert!(
+        body.contains("too_many_streams") && body.contains("rate_limit_error"),
+        "{body}"
+    );
     drop(held);
     world.quiet().await;
     eventually("no stream is open", || {
@@ -213,6 +223,7 @@ async fn one_that_takes_nothing_of_an_answer_is_sent_no_more_than_it_holds() {
         sent += 60_000;
         assert!(sent < 8 << 20, "it takes all, and gives nothing back");
     }
+    assert!(sent > 0, "it was held up before anything was sent");
     apart.shutdown_background();
     drop(stream);
     world.quiet().await;

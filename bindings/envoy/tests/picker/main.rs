@@ -10,5 +10,4 @@ mod gateway;
 mod health;
 mod hostile;
 mod modes;
-mod property;
 mod world;

@@ -1,4 +1,15 @@
-//! Whatever is said in whatever order, nothing panics and nothing is held once it is over.
+//! Whatever is said in whatever order, nothing panics and nothing is held once it is over. By itself, since each panic of
+//! the program counts.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+// It needs not all of what the picker's other tests need.
+#[allow(dead_code)]
+#[path = "picker/envoy.rs"]
+mod envoy;
+#[allow(dead_code)]
+#[path = "picker/world.rs"]
+mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -6,8 +17,8 @@ use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
-use super::envoy::*;
-use super::world::{Setup, World, abc, eventually};
+use envoy::*;
+use world::{Setup, World, abc, eventually};
 
 /// One message, or to read what has been said.
 #[derive(Debug, Clone)]
