@@ -60,7 +60,10 @@ fn told(heading: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_reason_of_a_refusal_is_told() {
-    let code = forward();
+    let mut code = forward();
+    // The endpoint picker refuses in the router's words.
+    let picker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/envoy/src");
+    self::code(&picker, &mut code);
     let mut words = behind(&code, "Refusal::new(", true);
     for before in ["bad_request(", "unavailable(", ": &str = "] {
         words.extend(behind(&code, before, false));
