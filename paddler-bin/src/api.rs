@@ -3,7 +3,7 @@
 //! | path | does |
 //! |---|---|
 //! | `GET /api/v1/upstreams`, `/api/v1/upstreams/{id}` | tells how they are |
-//! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in |
+//! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in, also one that is away |
 //! | `GET /api/v1/reload` | tells how the last reload went |
 //! | `POST /api/v1/reload` | reads the config again |
 
@@ -139,20 +139,23 @@ fn known(control: &Control, id: &str) -> Result<UpstreamStatus, Answer> {
 }
 
 async fn drain(control: &Control, id: &str, draining: bool) -> Answer {
-    if let Err(unknown) = known(control, id) {
-        return unknown;
-    }
     let Ok(name) = UpstreamId::new(decoded(id)) else {
         return error(StatusCode::NOT_FOUND, "no upstream has such an id");
     };
-    match control.statuses.set_draining(name.clone(), draining).await {
-        Ok(true) => tracing::info!(upstream = %name, draining, "told by the management API"),
-        // It has left meanwhile, and the answer below says so.
-        Ok(false) => {}
+    let done = match control.statuses.set_draining(name.clone(), draining).await {
+        Ok(done) => done,
         Err(ended) => return error(StatusCode::SERVICE_UNAVAILABLE, &ended.to_string()),
+    };
+    if done {
+        tracing::info!(upstream = %name, draining, "told by the management API");
     }
     match known(control, id) {
         Ok(upstream) => (StatusCode::OK, json!(upstream)),
+        // It is away, and was drained when it left.
+        Err(_) if done => (
+            StatusCode::OK,
+            json!({"id": name.as_str(), "draining": draining, "away": true}),
+        ),
         Err(unknown) => unknown,
     }
 }

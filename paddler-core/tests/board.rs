@@ -207,7 +207,7 @@ fn draining_takes_effect_at_once_and_both_ways() {
 }
 
 #[test]
-fn who_drained_left_and_came_back_does_not_drain() {
+fn who_drained_left_and_came_back_drains_also_at_another_place() {
     for open in [false, true] {
         let mut board = board(&["a"]);
         let old = board.publish(NOW);
@@ -219,6 +219,8 @@ fn who_drained_left_and_came_back_does_not_drain() {
         board.apply(join("a"), NOW);
         let new = board.publish(NOW);
         assert_eq!(old.index("a") == new.index("a"), !open);
+        assert_eq!(picked(&new), None);
+        board.set_draining("a", false);
         assert_eq!(picked(&new).as_deref(), Some("a"));
         drop(lease);
     }

@@ -98,7 +98,7 @@ async fn who_is_drained_ends_what_it_has_and_gets_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_outlives_a_reload_and_not_the_upstream() {
+async fn a_drain_outlives_a_reload_and_the_absence_of_its_upstream() {
     let (a, b) = (engine().await, engine().await);
     let list = |with_a: bool| {
         let first = if with_a {
@@ -124,7 +124,20 @@ async fn a_drain_outlives_a_reload_and_not_the_upstream() {
     reload(list(false)).await;
     eventually("a has left", async || is_draining().await.is_none()).await;
     reload(list(true)).await;
-    eventually("a is somebody new", async || is_draining().await == Some(false)).await;
+    eventually("a is back as it was", async || is_draining().await == Some(true)).await;
+    reload(list(false)).await;
+    eventually("a has left", async || is_draining().await.is_none()).await;
+    let tell = async |what: &str| {
+        let path = format!("/api/v1/upstreams/a/{what}");
+        let answer = ask(gateway.management, post(&path, &json!({}))).await;
+        (answer.status, answer.json())
+    };
+    assert_eq!(tell("drain").await.0, 404, "nobody is there to be drained");
+    let told = json!({"id": "a", "draining": false, "away": true});
+    assert_eq!(tell("undrain").await, (200, told));
+    assert_eq!(tell("undrain").await.0, 404, "it is not drained any more");
+    reload(list(true)).await;
+    eventually("a is let back in", async || is_draining().await == Some(false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::groups::Serves;
+use super::member::Past;
 use super::pool::Pool;
 use super::{Cause, PoolHealth, UpstreamHealth, Verdict};
 use crate::Moment;
@@ -89,14 +90,14 @@ impl HealthBook {
         (place, tenancy): (u32, u16),
         id: UpstreamId,
         known: (Known, Serves),
+        past: Option<Past>,
         now: Moment,
     ) {
         // What the one before has answered is not this one's.
         self.ledger.take_answered(place);
         let (known, serves) = known;
-        self.change(now, |pool| {
-            pool.join((place, tenancy), id, (known.usable, known.room), serves, now);
-        });
+        let (known, what) = ((known.usable, known.room), (serves, past));
+        self.change(now, |pool| pool.join((place, tenancy), id, known, what, now));
     }
 
     /// It can be asked for this from now on.
@@ -104,8 +105,9 @@ impl HealthBook {
         self.change(now, |pool| pool.serve(place, serves));
     }
 
-    pub(crate) fn leave(&self, place: u32, now: Moment) {
-        self.change(now, |pool| pool.leave(place));
+    /// Returns what is known against it, for when it comes back.
+    pub(crate) fn leave(&self, place: u32, now: Moment) -> Option<Past> {
+        self.change(now, |pool| pool.leave(place))
     }
 
     pub(crate) fn update(&self, place: u32, known: Known, now: Moment) {

@@ -84,6 +84,22 @@ pub(super) struct Member {
     ejections: u64,
 }
 
+/// What is known against an upstream that has left, for when it comes back.
+#[derive(Debug)]
+pub(crate) struct Past(Member);
+
+impl Past {
+    /// It is back, as who it was.
+    pub(super) fn back(self, tenancy: u16, serves: Serves, now: Moment) -> Member {
+        Member {
+            tenancy,
+            serves,
+            joined: now,
+            ..self.0
+        }
+    }
+}
+
 impl Member {
     /// Of which nothing is known but what it serves.
     pub(super) fn new(id: UpstreamId, tenancy: u16, serves: Serves, now: Moment) -> Self {
@@ -103,6 +119,25 @@ impl Member {
             returned: now,
             ejections: 0,
         }
+    }
+
+    /// It has left: what is to be known of it if it comes back, unless there is nothing against it.
+    pub(super) fn past(self) -> Option<Past> {
+        let spotless =
+            !self.is_out() && self.row.is_empty() && self.level == 0 && self.paused_until.is_none();
+        let state = match self.state {
+            // Whether it begins slowly is for its return to say.
+            State::Warming { .. } => State::Healthy,
+            state => state,
+        };
+        let past = Self {
+            usable: false,
+            serves: Serves::default(),
+            failed: 0,
+            state,
+            ..self
+        };
+        (!spotless).then_some(Past(past))
     }
 
     /// Whether it gets nothing, or no more than one request at a time.

@@ -1,7 +1,9 @@
 //! Who is sent no work for now, though it is there?
 //!
 //! One machine for all upstreams: `healthy -> ejected -> probing (one request at a time) -> warming -> healthy`. It is
-//! pure, with events and time as arguments. What it learns is kept by upstream, across changes of its spec.
+//! pure, with events and time as arguments. What it learns is kept by upstream, across changes of its spec, and while it is
+//! away, for [`longest_time`](crate::config::HealthRules::longest_time): a source that flaps makes no machine well. Another
+//! URL is another machine.
 //!
 //! | what happens | what follows |
 //! |---|---|
@@ -89,6 +91,7 @@ use crate::Moment;
 pub use book::FaultReceipt;
 pub(crate) use book::{HealthBook, Known};
 pub(crate) use groups::Serves;
+pub(crate) use member::Past;
 
 /// How an attempt to use an upstream went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,7 +251,7 @@ pub struct UpstreamHealth {
     pub paused_until: Option<Moment>,
     /// Faults in a row so far.
     pub faults: u32,
-    /// How often it was ejected since it joined.
+    /// How often it was ejected since it joined, or since before it was away, if that is still known.
     pub ejections: u64,
 }
 

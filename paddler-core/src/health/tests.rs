@@ -37,7 +37,7 @@ fn pool(members: u32, rules: HealthRules) -> Pool {
 
 fn join(pool: &mut Pool, place: u32, serves: Serves, room: u32, now: Moment) {
     let id = UpstreamId::new(format!("u{place}")).unwrap();
-    pool.join((place, TENANCY), id, (true, room), serves, now);
+    pool.join((place, TENANCY), id, (true, room), (serves, None), now);
 }
 
 fn rules() -> HealthRules {
@@ -423,7 +423,7 @@ proptest! {
                 Step::Polled(p) => { pool.polled(p, now, None, now); },
                 Step::Usable(p, usable) => pool.update(p, usable, 100, false, now),
                 Step::Forgive(p, number) => { pool.forgive(p, TENANCY, number); }
-                Step::Leave(p) => pool.leave(p),
+                Step::Leave(p) => { pool.leave(p); }
                 Step::Join(p, serves) => join(&mut pool, p, serves, 100, now),
                 Step::Serve(p, serves) => pool.serve(p, serves),
                 Step::Wait(ms) => { now = now.saturating_add(Duration::from_millis(ms)); }

@@ -1,18 +1,22 @@
 //! Who writes down what the sources say?
 
+mod members;
+mod reports;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::away::Away;
 use super::event::StatusEvent;
 use super::names::{NameIds, Names};
 use super::snapshot::{Entry, Snapshot};
-use super::{Degraded, Failure, FailureKind, Health, Published, Report};
+use super::{Degraded, Failure, Health, Published};
 use crate::Moment;
 use crate::config::HealthRules;
 use crate::health::{HealthBook, Known, Serves};
 use crate::schedule::Tree;
-use crate::upstream::{Ledger, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
+use crate::upstream::{Ledger, UpstreamId, UpstreamIndex};
 
 /// How a board behaves.
 #[derive(Debug, Clone)]
@@ -131,6 +135,7 @@ pub struct StatusBoard {
     /// Places whose upstream has left, and on which something may still be open.
     leaving: Vec<u32>,
     free: BTreeSet<u32>,
+    away: Away,
     names: NameIds,
     published: Published,
     generation: u64,
@@ -171,6 +176,7 @@ impl StatusBoard {
             gathered: None,
             leaving: Vec::new(),
             free: BTreeSet::new(),
+            away: Away::default(),
             names,
             published: Published::new(first),
             generation: 0,
@@ -197,10 +203,11 @@ impl StatusBoard {
     }
 
     /// Takes an upstream out of every pick at once, without waiting for a publish, or lets it back in. What is open on
-    /// it goes on. Returns whether the upstream is known.
+    /// it goes on. Whoever is drained stays so while he is away, and when he comes back. Returns whether the upstream is
+    /// known; who is away is, where he is to be let back in and was drained.
     pub fn set_draining(&mut self, id: &str, draining: bool) -> bool {
         let Some(&index) = self.by_id.get(id) else {
-            return false;
+            return !draining && self.away.undrain(id);
         };
         self.ledger.set_barred(index.0, draining);
         self.judge(index, false);
@@ -256,160 +263,6 @@ impl StatusBoard {
         applied
     }
 
-    fn upsert(&mut self, spec: UpstreamSpec, now: Moment) -> Applied {
-        let id = spec.id.clone();
-        let ledger = self.ledger.clone();
-        if self
-            .by_id
-            .get(&id)
-            .is_some_and(|index| self.has_spec(*index, &spec))
-        {
-            return Applied::Unchanged(id);
-        }
-        if let Some((index, entry)) = self.entry_mut(&id) {
-            entry.generation += 1;
-            let moved = entry.spec.url != spec.url;
-            if moved {
-                // What the machine at the old address has said is not true of this one.
-                let asked_from_now_on = ledger.sample(index.0, entry.tenancy, now).sequence;
-                entry.forget(asked_from_now_on);
-                // Nor is what its requests come to: their leases end as usual, and their verdicts count for nobody.
-                ledger.close(index.0);
-                entry.tenancy = entry.tenancy.wrapping_add(1);
-            }
-            entry.spec = Arc::new(spec);
-            ledger.set_limit(index.0, entry.own_limit());
-            if moved {
-                self.begin(index, &id);
-            } else {
-                self.tell_models(index);
-                self.judge(index, false);
-            }
-            return Applied::Changed(id);
-        }
-        let Some(place) = self.place() else {
-            tracing::error!(upstream = %id, capacity = Ledger::CAPACITY, "no place is left for another upstream");
-            return Applied::Full(id);
-        };
-        let mut entry = Entry::new(spec);
-        entry.tenancy = self.ledger.open(place, entry.own_limit());
-        self.entries[place as usize] = Some(Arc::new(entry));
-        Arc::make_mut(&mut self.by_id).insert(id.clone(), UpstreamIndex(place));
-        self.begin(UpstreamIndex(place), &id);
-        Applied::Joined(id)
-    }
-
-    /// Its health begins anew: nothing is known against the machine at its address.
-    fn begin(&self, index: UpstreamIndex, id: &UpstreamId) {
-        if let Some(entry) = &self.entries[index.get()] {
-            let known = (self.known(index, entry, false), Serves::of(entry.models()));
-            self.health
-                .join((index.0, entry.tenancy), id.clone(), known, self.now);
-        }
-    }
-
-    fn has_spec(&self, index: UpstreamIndex, spec: &UpstreamSpec) -> bool {
-        let entry = self.entries[index.get()].as_ref();
-        entry.is_some_and(|entry| entry.spec.same_as(spec))
-    }
-
-    /// A place on which nothing is open, the lowest first so that columns stay dense.
-    fn place(&mut self) -> Option<u32> {
-        let ledger = &self.ledger;
-        let free = &mut self.free;
-        self.leaving.retain(|place| {
-            let quiet = ledger.is_quiet(*place);
-            if quiet {
-                free.insert(*place);
-            }
-            !quiet
-        });
-        if let Some(place) = free.pop_first() {
-            return Some(place);
-        }
-        if self.entries.len() >= Ledger::CAPACITY {
-            return None;
-        }
-        self.entries.push(None);
-        u32::try_from(self.entries.len() - 1).ok()
-    }
-
-    fn remove(&mut self, id: UpstreamId) -> Applied {
-        let Some(index) = Arc::make_mut(&mut self.by_id).remove(&id) else {
-            return Applied::Unknown(id);
-        };
-        self.entries[index.get()] = None;
-        self.ledger.close(index.0);
-        self.health.leave(index.0, self.now);
-        self.leaving.push(index.0);
-        Applied::Left(id)
-    }
-
-    fn report(&mut self, id: UpstreamId, report: Report, asked: Option<SampleToken>, now: Moment) -> Applied {
-        let ledger = self.ledger.clone();
-        let Some((index, entry)) = self.entry_mut(&id) else {
-            return Applied::Unknown(id);
-        };
-        let place = (index.0, entry.tenancy);
-        if asked.is_some_and(|token| (token.place, token.tenancy) != place || token.sequence < entry.sample) {
-            return Applied::Overtaken(id);
-        }
-        let token = asked.unwrap_or_else(|| ledger.sample(index.0, entry.tenancy, now));
-        let reported = reported_weight(&report);
-        entry.others = reported.map_or(0, |reported| reported.saturating_sub(token.own));
-        entry.reported_at = token.at;
-        entry.sample = token.sequence;
-        entry.failures = 0;
-        entry.refused = 0;
-        entry.last_failure = None;
-        let health = report.health;
-        let was_ready = entry.report().and_then(|report| report.health) == Some(Health::Ready);
-        let became_ready = health == Some(Health::Ready) && !was_ready;
-        let asked_at = asked.map(|token| token.at);
-        let degraded = newly_degraded(entry.report(), &report);
-        let says_the_same = |old: &Report| old.models == report.models && old.adapters == report.adapters;
-        let same_names = entry.report().is_some_and(says_the_same);
-        entry.report = Some(Arc::new(report));
-        ledger.set_limit(index.0, entry.own_limit());
-        if !same_names {
-            self.gathered = None;
-            self.tell_models(index);
-        }
-        self.judge(index, became_ready);
-        if let Some(asked_at) = asked_at {
-            self.health.polled(index.0, asked_at, self.now);
-        }
-        // Who spoke unasked may have looked before the last ends, so that proves no room.
-        if let (Some(token), Some(reported)) = (asked, reported) {
-            ledger.settle(token, reported);
-        }
-        Applied::Reported { id, health, degraded }
-    }
-
-    fn failed(&mut self, id: UpstreamId, failure: Failure) -> Applied {
-        let ledger = self.ledger.clone();
-        let Some((index, entry)) = self.entry_mut(&id) else {
-            return Applied::Unknown(id);
-        };
-        entry.failures = entry.failures.saturating_add(1);
-        // While requests of ours are open there, somebody is: a full backlog makes what is known stale, no more. If he is
-        // gone all the same, they break off, and the next one finds it out.
-        let works = ledger.own_load(index).requests > 0;
-        entry.refused = match failure.kind {
-            FailureKind::Unreachable if works => entry.refused,
-            FailureKind::Unreachable => entry.refused.saturating_add(1),
-            FailureKind::Timeout | FailureKind::Unreadable => 0,
-        };
-        entry.last_failure = Some(failure.clone());
-        let failures = entry.failures;
-        self.judge(index, false);
-        Applied::Failed {
-            id,
-            failures,
-            failure,
-        }
-    }
-
     fn entry_mut(&mut self, id: &UpstreamId) -> Option<(UpstreamIndex, &mut Entry)> {
         let index = *self.by_id.get(id)?;
         let entry = self.entries[index.get()].as_mut()?;
@@ -461,28 +314,9 @@ impl StatusBoard {
     /// nothing was settling before; once a second will do.
     pub fn expire(&mut self, now: Moment) -> Option<Moment> {
         self.now = self.now.max(now);
+        self.away.forget(self.options.health.longest_time, now);
         let healed = self.health.tick(now);
         let settled = self.ledger.expire_settling(now);
         healed.into_iter().chain(settled).min()
     }
-}
-
-/// All weight that the engine says it has, in whatever terms it speaks; unknown if it does not say.
-fn reported_weight(report: &Report) -> Option<u32> {
-    let running = report.slots_busy.or(report.running)?;
-    Some(running.saturating_add(report.waiting.unwrap_or(0)))
-}
-
-/// What is looked for and not found now, and was found before. That it is not found in another way is not news.
-fn newly_degraded(before: Option<&Report>, report: &Report) -> Vec<Degraded> {
-    let known = |one: &Degraded| {
-        let same = |old: &Degraded| (old.signal, &old.expected) == (one.signal, &one.expected);
-        before.is_some_and(|before| before.degraded.iter().any(same))
-    };
-    report
-        .degraded
-        .iter()
-        .filter(|one| !known(one))
-        .cloned()
-        .collect()
 }

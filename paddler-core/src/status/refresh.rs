@@ -169,7 +169,8 @@ impl StatusLoop {
             .map_err(|_| LoopEnded)
     }
 
-    /// Takes an upstream out of every pick at once, or lets it back in. Answers whether it is known.
+    /// Takes an upstream out of every pick at once, or lets it back in, as [`StatusBoard::set_draining`] does. Answers whether it
+    /// is known.
     ///
     /// # Errors
     /// When the loop has ended.

@@ -55,7 +55,8 @@ impl StatusSource for FixedList {
 /// Upstreams as a list that is replaced as a whole: a config that is read again, a file, what a directory of services says.
 ///
 /// Who is new joins, who has another spec changes, who is gone leaves, and of all others nothing is said, so they keep
-/// what is known of them. To leave is to drain: nobody is sent there any more, and what is open there goes on.
+/// what is known of them. To leave is to drain: nobody is sent there any more, and what is open there goes on. Who comes
+/// back is still drained if the operator has drained him, and at the same URL is not well for having been away.
 ///
 /// ```
 /// use paddler_core::status::{MemberList, StatusEvent, StatusSource};

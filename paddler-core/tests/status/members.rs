@@ -60,12 +60,13 @@ async fn who_stays_on_the_list_keeps_what_is_known_of_him() {
         Some(true),
         "he is draining still"
     );
-    // Gone and come back, he is somebody new.
+    // Gone and come back, he has said nothing yet, and the operator's word holds.
     members.set([llamacpp("c")]);
     rig.until("a is gone", |now| now.find("a").is_none()).await;
     members.set([llamacpp("a"), llamacpp("c")]);
     rig.until("a is back", |now| now.find("a").is_some()).await;
-    assert_eq!(rig.snapshot().is_draining("a"), Some(false));
+    assert_eq!(rig.snapshot().is_draining("a"), Some(true));
+    assert_eq!(connect.1.load(SeqCst), 4, "a way of his own");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Pool;
 use crate::Moment;
 use crate::health::groups::{Flipped, Serves, Standing};
-use crate::health::member::{Member, State};
+use crate::health::member::{Member, Past, State};
 use crate::upstream::UpstreamId;
 
 impl Pool {
@@ -65,13 +65,14 @@ impl Pool {
         self.totals.panics += u64::from(begins && any);
     }
 
-    /// `known`: whether it can be sent work, and how much it takes at once.
+    /// `known`: whether it can be sent work, and how much it takes at once. `past`: what is known against it since it was
+    /// there before.
     pub(in crate::health) fn join(
         &mut self,
         (place, tenancy): (u32, u16),
         id: UpstreamId,
         known: (bool, u32),
-        serves: Serves,
+        (serves, past): (Serves, Option<Past>),
         now: Moment,
     ) {
         self.leave(place);
@@ -81,21 +82,27 @@ impl Pool {
             self.members.resize_with(at + 1, || None);
         }
         self.groups.join(place, &serves);
-        self.members[at] = Some(Member::new(id, tenancy, serves, now));
-        let slowly = self.has_settled(place, now);
+        self.members[at] = Some(match past {
+            Some(past) => past.back(tenancy, serves, now),
+            None => Member::new(id, tenancy, serves, now),
+        });
+        let (slowly, rules) = (self.has_settled(place, now), self.rules);
         self.change(place, |member| {
             (member.usable, member.room) = known;
-            if slowly {
+            // They may have changed while it was away.
+            member.shorten(&rules, now);
+            if slowly && !member.is_out() {
                 member.state = State::Warming { since: now };
             }
         });
     }
 
-    pub(in crate::health) fn leave(&mut self, place: u32) {
+    /// Returns what is known against it.
+    pub(in crate::health) fn leave(&mut self, place: u32) -> Option<Past> {
         self.change(place, |member| member.usable = false);
-        if let Some(member) = self.members.get_mut(place as usize).and_then(Option::take) {
-            self.groups.leave(place, &member.serves);
-        }
+        let member = self.members.get_mut(place as usize)?.take()?;
+        self.groups.leave(place, &member.serves);
+        member.past()
     }
 
     /// It can be asked for this from now on.
