@@ -1,6 +1,7 @@
 //! What can be said on the command line and in the environment?
 
 use std::env;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
@@ -82,6 +83,13 @@ pub(crate) enum Command {
     #[cfg(feature = "envoy")]
     #[command(after_help = PICKER_EXAMPLES)]
     EndpointPicker(EndpointPicker),
+    /// Says how to build a program that can.
+    #[cfg(not(feature = "envoy"))]
+    #[command(hide = true, disable_help_flag = true)]
+    EndpointPicker {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        any: Vec<std::ffi::OsString>,
+    },
     /// Read a config file, or a list of clients' keys, and print every fault in it, each with its place.
     Check(Check),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
@@ -109,6 +117,9 @@ Examples:
 /// Flags come before the environment, and both before the file.
 #[derive(Debug, Default, Parser)]
 pub(crate) struct Serve {
+    /// Where requests come in if neither flag nor file says so; `None`: as the config has it.
+    #[arg(skip)]
+    pub(crate) default_listen: Option<SocketAddr>,
     /// An upstream, as URL or ID=URL. Repeat it for each; they replace those of the file.
     #[arg(long, value_name = "URL", env = "PADDLER_UPSTREAM", value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
@@ -154,12 +165,17 @@ pub(crate) struct Serve {
 const PICKER_EXAMPLES: &str = "Flags come before the environment, and both before the file.
 
 Examples:
-  paddler endpoint-picker --listen 127.0.0.1:9002 --upstream http://10.0.0.3:8000 --upstream http://10.0.0.4:8000
+  paddler endpoint-picker --upstream http://10.0.0.3:8000 --upstream http://10.0.0.4:8000
   paddler endpoint-picker --config paddler.yaml --fallbacks 0";
+
+/// Where Envoy asks: the port that the Gateway API Inference Extension's picker has, and apart from the gateway's.
+#[cfg(feature = "envoy")]
+const PICKER_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9002);
 
 /// Flags come before the environment, and both before the file.
 #[cfg(feature = "envoy")]
 #[derive(Debug, Parser)]
+#[command(mut_arg("listen", |arg| arg.help(format!("Where Envoy asks, by gRPC [default: {PICKER_LISTEN}]"))))]
 pub(crate) struct EndpointPicker {
     #[command(flatten)]
     pub(crate) serve: Serve,
@@ -194,7 +210,9 @@ impl EndpointPicker {
         if self.ignore_gateway_headers {
             options.gateway_headers = paddler_envoy::GatewayHeaders::Ignored;
         }
-        (options, self.serve)
+        let mut serve = self.serve;
+        serve.default_listen = Some(PICKER_LISTEN);
+        (options, serve)
     }
 }
 
@@ -229,6 +247,9 @@ pub(crate) enum For {
     Gateway,
     /// `paddler balancer`
     Balancer,
+    /// `paddler endpoint-picker`
+    #[cfg(feature = "envoy")]
+    EndpointPicker,
 }
 
 #[derive(Debug, Parser)]

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use paddler_core::config::Config;
@@ -13,6 +14,8 @@ use paddler_core::upstream::http::HttpConnect;
 #[cfg(feature = "envoy")]
 use paddler_envoy::{EnvoyConnect, Picker, PickerOptions};
 use tokio::net::TcpListener;
+
+use crate::run::url;
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -78,6 +81,25 @@ impl Desk {
             Self::Clients(router) => router.metrics_page(),
             #[cfg(feature = "envoy")]
             Self::Envoy(picker) => picker.router().metrics_page() + &picker.metrics_page(),
+        }
+    }
+
+    /// Says in the log where those who ask come in, and whether that is as open as it must not be.
+    pub(crate) fn say_where(&self, address: SocketAddr, over_tls: bool) {
+        match self {
+            Self::Clients(_) => {
+                tracing::info!(url = url(address, over_tls), %address, "listening for requests");
+            }
+            #[cfg(feature = "envoy")]
+            Self::Envoy(_) => {
+                if !address.ip().is_loopback() {
+                    tracing::warn!(
+                        "the picker speaks no TLS and asks for no key: whoever reaches {address} may ask it, and is believed as \
+                         Envoy is; let only Envoy get there"
+                    );
+                }
+                tracing::info!(%address, "listening for requests: Envoy asks here, by gRPC ext_proc");
+            }
         }
     }
 

@@ -91,6 +91,12 @@ fn carry_out(command: Command) -> Result<(), Failure> {
             let (options, serve) = picker.split();
             to_its_end(run::run(Mode::Gateway, serve, Front::Envoy(options)))
         }
+        #[cfg(not(feature = "envoy"))]
+        Command::EndpointPicker { .. } => Err(
+            "this program is built without the endpoint picker for Envoy: build it with \
+             `cargo install --path paddler-bin --features envoy`"
+                .into(),
+        ),
         Command::HashKey => hash_key::hash_key(),
         Command::Demo => to_its_end(demo::demo()),
     }

@@ -152,7 +152,7 @@ impl Gateway {
             ask,
         ));
         let address = listener.local_addr()?;
-        tracing::info!(url = url(address, self.tls.is_some()), %address, "listening for requests");
+        desk.say_where(address, self.tls.is_some());
         if let Some(listener) = self.management {
             let address = listener.local_addr()?;
             let mut options = config.serve_options();
@@ -199,7 +199,7 @@ async fn told_to_stop(stops: &Stops, router: &Router, settle: Duration) {
 }
 
 /// What clients write to reach a listener, but for the name in its certificate.
-fn url(address: SocketAddr, over_tls: bool) -> String {
+pub(crate) fn url(address: SocketAddr, over_tls: bool) -> String {
     let scheme = if over_tls { "https" } else { "http" };
     format!("{scheme}://{address}")
 }

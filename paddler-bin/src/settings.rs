@@ -41,7 +41,12 @@ fn config(mode: Mode, serve: &Serve) -> Result<(Config, Option<Written>), Failur
         tracing::info!("flags come before these settings of the file, which do not count: {covered}");
     }
     let flags = Value::from_json(&flags)?;
-    let config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
+    let mut config = config.overlay(&flags, "", &Registry::new()).map_err(by_flag)?;
+    let says_listen =
+        serve.listen.is_some() || written.as_ref().is_some_and(|written| written.says("listen"));
+    if let (false, Some(listen)) = (says_listen, serve.default_listen) {
+        config.listen = listen;
+    }
     if config.upstreams.is_empty() {
         let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE";
         return Err(hint.into());

@@ -109,3 +109,18 @@ async fn each_command_has_help_and_there_is_a_version() {
     let ended = run(&["--version"], &[]).await;
     assert_eq!(ended.out, concat!("paddler ", env!("CARGO_PKG_VERSION")));
 }
+
+#[cfg(not(feature = "envoy"))]
+#[tokio::test]
+async fn a_program_without_the_picker_says_how_to_build_one_with_it() {
+    for args in [
+        &["endpoint-picker"][..],
+        &["endpoint-picker", "--help"],
+        &["endpoint-picker", "--upstream", "http://a", "--fallbacks=0"],
+    ] {
+        let ended = run(args, &[]).await;
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert!(ended.log.contains("--features envoy"), "{ended:?}");
+    }
+    assert!(!run(&["--help"], &[]).await.out.contains("endpoint-picker"));
+}

@@ -6,6 +6,8 @@ mod check;
 mod demo;
 mod drain;
 mod help;
+#[cfg(feature = "envoy")]
+mod picker;
 mod probes;
 mod reload;
 mod serve;
