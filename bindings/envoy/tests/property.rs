@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 // It needs not all of what the picker's other tests need.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each target uses its own part of it")]
 #[path = "picker/envoy.rs"]
 mod envoy;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each target uses its own part of it")]
 #[path = "picker/world.rs"]
 mod world;
 
