@@ -14,8 +14,9 @@ use paddler_core::forward::{Refusal, Router, Served};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::sleep;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_health::pb::health_server::HealthServer;
 
@@ -139,16 +140,17 @@ pub async fn serve(
     let largest = picker.max_message;
     let service = ExternalProcessorServer::new(picker).max_decoding_message_size(largest);
     let stopping = Notify::new();
+    // Small messages go to and fro: none must wait for the answer to the one before (40 ms).
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(streams)
         .http2_keepalive_interval(Some(KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
-        .tcp_nodelay(true)
         .add_service(health)
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+        .serve_with_incoming_shutdown(incoming, async {
             stop.await;
             stopping.notify_one();
         });
