@@ -59,6 +59,11 @@ def test_a_wait_is_bounded_and_says_why_it_was_in_vain() -> None:
 
 
 def test_a_cancelled_task_is_out_of_the_queue() -> None:
+    async def served(task: asyncio.Task[Lease]) -> Lease:
+        lease = await task
+        lease.complete()
+        return lease
+
     async def run(board: Board) -> None:
         router = Router(board)
         for _ in range(20):
@@ -68,12 +73,8 @@ def test_a_cancelled_task_is_out_of_the_queue() -> None:
             # One is cancelled in the very moment in which it may have got the place.
             first.complete()
             tasks[0].cancel()
-            done: list[Lease | BaseException] = []
-            for task in tasks:
-                (one,) = await asyncio.gather(task, return_exceptions=True)
-                done.append(one)
-                if isinstance(one, Lease):
-                    one.complete()
+            # Each gives its place back as soon as it has it: the others wait for that.
+            done = await asyncio.gather(*map(served, tasks), return_exceptions=True)
             assert [isinstance(one, Lease) for one in done[1:]] == [True, True], done
 
     with started() as board:
