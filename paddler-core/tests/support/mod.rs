@@ -1,7 +1,6 @@
 //! What do the tests of the router and of its listener need: a client that hides nothing, a router, upstreams that misbehave?
 
-// Each of them uses some of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod client;
 pub(crate) mod stub;
