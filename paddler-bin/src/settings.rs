@@ -1,5 +1,6 @@
 //! What do file, environment and flags add up to?
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -242,7 +243,11 @@ pub(crate) fn keys_of(file: &Path, text: &str) -> Result<bool, Failure> {
 pub(crate) fn text(file: &Path, what: &str) -> Result<String, String> {
     let unreadable =
         |why: &dyn std::fmt::Display| format!("{} ({what}) cannot be read: {why}", file.display());
-    let bytes = files::read(file).map_err(|error| unreadable(&error))?;
+    let bytes = files::read(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => unreadable(&"there is no such file"),
+        ErrorKind::PermissionDenied => unreadable(&"who runs this may not read it"),
+        _ => unreadable(&error),
+    })?;
     let mut text =
         String::from_utf8(bytes).map_err(|_| unreadable(&"it is not text in UTF-8: save it as UTF-8"))?;
     if text.starts_with('\u{feff}') {

@@ -45,8 +45,11 @@ impl NoPlace {
                 let mut refusal = Refusal::of_ending(&ending, model, after);
                 if waited {
                     let waited = known.now.since(known.facts.arrived);
-                    refusal.message =
-                        format!("{} after waiting {:.1} s", refusal.message, waited.as_secs_f64());
+                    refusal.message = format!(
+                        "{}, also after waiting {:.1} s",
+                        refusal.message,
+                        waited.as_secs_f64()
+                    );
                 }
                 if refusal.status == StatusCode::NOT_FOUND {
                     refusal.message = format!("{}; known: {}", refusal.message, known.models());

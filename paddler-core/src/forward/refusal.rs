@@ -132,16 +132,16 @@ impl Refusal {
     pub fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
         use crate::schedule::Reason;
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
-        let model = model.unwrap_or("(any)");
+        // Who names no model hears of none.
+        let with = |verb: &str| model.map_or(String::new(), |model| format!("{verb} the model {model:?}"));
         match (&ending.reason, ending.class) {
             (Reason::ModelNotFound, _) => Self::new(
                 StatusCode::NOT_FOUND,
                 reason,
-                format!("no upstream serves the model {model:?}"),
+                format!("no upstream serves{}", with("")),
             ),
             (Reason::Draining, _) => {
-                let message =
-                    format!("every upstream for the model {model:?} is drained: let one back in (undrain)");
+                let message = format!("every upstream{} is drained by its operator", with(" for"));
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
             }
             (Reason::FilterFailed, _) => {
@@ -158,11 +158,11 @@ impl Refusal {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
             }
             (kind, _) if kind.is_contention() => {
-                let message = format!("every upstream for the model {model:?} is busy ({reason})");
+                let message = format!("every upstream{} is busy ({reason})", with(" for"));
                 Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
             }
             _ => {
-                let message = format!("no upstream can serve the model {model:?} now ({reason})");
+                let message = format!("no upstream can serve{} now ({reason})", with(""));
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
             }
         }
