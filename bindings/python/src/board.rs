@@ -3,8 +3,8 @@
 //! A board is written by who has it, and read by routers. Until it is started it lives in the threads that use it, and has no
 //! other; then one thread in the background keeps it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use paddler_core::Clock;
 use paddler_core::forward::RouterOptions;
@@ -48,14 +48,8 @@ impl Board {
             }
         };
         let board = StatusBoard::with_options(tree, options);
-        Ok(Self(Arc::new(Shared {
-            published: board.published(),
-            time: clock.map_or_else(|| Time::Clock(Clock::new()), Time::Host),
-            keeper: Mutex::new(Keeper::Here(Box::new(board))),
-            has_news: AtomicBool::new(true),
-            look: AtomicU64::new(0),
-            asks_python: AtomicBool::new(asks_python),
-        })))
+        let time = clock.map_or_else(|| Time::Clock(Clock::new()), Time::Host);
+        Ok(Self(Arc::new(Shared::new(board, time, asks_python))))
     }
 
     #[pyo3(signature = (id, url, *, api_key = None, extra = None, **settings))]
@@ -139,10 +133,13 @@ impl Board {
 
     #[pyo3(signature = (id, draining = true))]
     fn drain(&self, py: Python<'_>, id: &str, draining: bool) -> PyResult<bool> {
-        let running = match &mut *self.0.lock(py)? {
-            Keeper::Nobody => return Err(stopped()),
-            Keeper::Here(board) => return Ok(board.set_draining(id, draining)),
-            Keeper::Background(running) => running.clone(),
+        let running = match self.0.with_keeper(py, |keeper| match keeper {
+            Keeper::Nobody => Err(stopped()),
+            Keeper::Here(board) => Ok(Err(board.set_draining(id, draining))),
+            Keeper::Background(running) => Ok(Ok(running.clone())),
+        })?? {
+            Ok(running) => running,
+            Err(known) => return Ok(known),
         };
         running.drain(py, self::id(id)?, draining)
     }
@@ -154,24 +151,27 @@ impl Board {
             // From the first pick by it.
             self.0.asks_python.store(true, Relaxed);
         }
-        let running = match &mut *self.0.lock(py)? {
-            Keeper::Nobody => return Err(stopped()),
-            Keeper::Background(running) => Some(running.clone()),
+        let running = self.0.with_keeper(py, |keeper| match keeper {
+            Keeper::Nobody => Err(stopped()),
+            Keeper::Background(running) => Ok(Some(running.clone())),
             Keeper::Here(board) => {
                 board.set_tree(tree.tree.clone());
-                None
+                Ok(None)
             }
-        };
+        })??;
         if let Some(running) = running {
             running.set_tree(py, tree.tree.clone())?;
         }
-        self.0.has_news.store(true, Relaxed);
+        self.0.has_news();
         Ok(())
     }
 
     /// Puts in force at once what was told so far.
     fn publish(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.has_news.store(true, Relaxed);
+        if let Ok(running) = self.0.running(py) {
+            running.not_here()?;
+        }
+        self.0.has_news();
         self.0.refresh(py).map(drop)
     }
 
@@ -234,44 +234,44 @@ impl Board {
         let mut options = RouterOptions::default();
         options.queue = QueueLimits::new(max_requests, u64::MAX, seconds(max_wait)?);
         options.seed = seed;
-        let mut keeper = shared.lock(py)?;
-        let board = match std::mem::replace(&mut *keeper, Keeper::Nobody) {
-            Keeper::Here(board) => board,
-            Keeper::Nobody => {
-                return Err(PyRuntimeError::new_err(
-                    "a board that was stopped cannot be started",
-                ));
+        let clock = *clock;
+        shared.with_keeper(py, |keeper| match std::mem::replace(keeper, Keeper::Nobody) {
+            Keeper::Here(mut board) => {
+                let snapshot = board.publish(clock.now());
+                let specs = snapshot.iter().map(|(_, entry)| (**entry.spec()).clone());
+                *keeper = Keeper::Background(Running::start(*board, specs, poll, options, clock)?);
+                Ok(())
             }
-            Keeper::Background(running) => {
-                *keeper = Keeper::Background(running);
-                return Err(PyRuntimeError::new_err("the board is started already"));
+            Keeper::Nobody => Err(PyRuntimeError::new_err(
+                "a board that was stopped cannot be started",
+            )),
+            running @ Keeper::Background(_) => {
+                *keeper = running;
+                Err(PyRuntimeError::new_err("the board is started already"))
             }
-        };
-        let mut board = board;
-        let snapshot = board.publish(clock.now());
-        let specs = snapshot
-            .iter()
-            .map(|(_, entry)| (**entry.spec()).clone())
-            .collect();
-        let running = Running::start(py, (*board, specs), poll, options, *clock)?;
-        *keeper = Keeper::Background(running);
+        })??;
         shared.look.store(u64::MAX, Relaxed);
         Ok(slf.clone())
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let keeper = std::mem::replace(&mut *self.0.lock(py)?, Keeper::Nobody);
+        let running = self.0.with_keeper(py, |keeper| match keeper {
+            Keeper::Background(running) => running.not_here().map(|()| Some(running.clone())),
+            Keeper::Here(_) | Keeper::Nobody => Ok(None),
+        })??;
+        let before = self
+            .0
+            .with_keeper(py, |keeper| std::mem::replace(keeper, Keeper::Nobody))?;
+        drop(before);
         // Each pick finds it out.
         self.0.look.store(0, Relaxed);
-        if let Keeper::Background(running) = keeper {
-            running.stop(py);
-        }
-        Ok(())
+        running.map_or(Ok(()), |running| running.stop(py))
     }
 
     #[getter]
     fn is_running(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(matches!(&*self.0.lock(py)?, Keeper::Background(_)))
+        self.0
+            .with_keeper(py, |keeper| matches!(keeper, Keeper::Background(_)))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
@@ -298,11 +298,11 @@ impl Board {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let state = match &*self.0.lock(py)? {
+        let state = self.0.with_keeper(py, |keeper| match keeper {
             Keeper::Here(_) => "not started",
             Keeper::Background(_) => "running",
             Keeper::Nobody => "stopped",
-        };
+        })?;
         let upstreams = self.0.published.load().len();
         Ok(format!("<paddler.Board of {upstreams} upstreams, {state}>"))
     }

@@ -3,7 +3,7 @@
 //! Once for each candidate, or once for all, attached to the interpreter. What it raises, and what it returns that is no answer, is a failure of
 //! its node, as with any host's filter; nothing of it ends the process.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -13,37 +13,43 @@ use paddler_core::config::{ParamFault, Params, Registry};
 use paddler_core::schedule::{CandidateSet, Cost, Filter, FilterError, PickCx};
 use paddler_core::status::Entry;
 use paddler_core::upstream::UpstreamIndex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRecursionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
 
 use crate::facts::Facts;
 use crate::refuse::is_for_all;
+use crate::running::{is_background, is_stopping_here};
 use crate::specs::Upstream;
 use crate::value::{object, repr};
 
 /// What marks a function that is asked of all candidates at once: see `paddler.nodes.whole`.
 const OF_ALL: &str = "_paddler_of_all";
 
+/// How deep functions may ask for picks that ask functions again, and so on: by mistake, that has no end.
+const DEEPEST: u32 = 16;
+
 thread_local! {
-    /// What a function has raised last in this thread.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// What a function has raised in this thread that is not for a pick to keep, such as Ctrl-C.
+    static FOR_ALL: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+
+    /// How many functions are asked in this thread, each by a pick of the one before.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What a function has raised in this thread since this was last asked.
-pub(crate) fn take_raised() -> Option<PyErr> {
-    RAISED.with(RefCell::take)
-}
-
-/// Raises what a function has raised in this thread and is not for a pick to keep, such as Ctrl-C.
+/// Raises what a function has raised in this thread since the last time and is not for a pick to keep.
 ///
 /// # Errors
 /// With that.
-pub(crate) fn pass_on(py: Python<'_>) -> PyResult<()> {
-    RAISED.with_borrow_mut(|raised| match raised {
-        Some(error) if is_for_all(py, error) => Err(raised.take().unwrap_or_else(|| unreachable!())),
-        _ => Ok(()),
-    })
+pub(crate) fn pass_on() -> PyResult<()> {
+    FOR_ALL.take().map_or(Ok(()), Err)
+}
+
+/// Keeps an error that is not for a pick to keep until the pick is over. A board's own thread has nobody to pass it to.
+fn keep(py: Python<'_>, error: &PyErr) {
+    if is_for_all(py, error) && !is_background() {
+        FOR_ALL.set(Some(error.clone_ref(py)));
+    }
 }
 
 /// The functions that a tree may name.
@@ -77,11 +83,14 @@ impl Functions {
             .getattr("__name__")
             .or_else(|_| function.get_type().getattr("__name__"))?;
         let own: String = own.extract()?;
+        let built_in = Registry::new();
         let mut name = own.clone();
         let mut number = 1;
-        while let Some(known) = self.filters.get(&name).or_else(|| self.costs.get(&name)) {
-            if known.is(function) {
-                break;
+        loop {
+            match self.filters.get(&name).or_else(|| self.costs.get(&name)) {
+                Some(known) if known.is(function) => break,
+                None if built_in.is_free(&name) => break,
+                _ => {}
             }
             number += 1;
             name = format!("{own} {number}");
@@ -193,7 +202,11 @@ impl Function {
         read: impl Fn(&Bound<'_, PyAny>) -> Option<T>,
         wanted: &str,
     ) -> Result<(), FilterError> {
+        if is_stopping_here() {
+            return Err(FilterError::new("the board is being stopped"));
+        }
         let judged = Python::try_attach(|py| {
+            let _deeper = self.deeper(py)?;
             let request =
                 Bound::new(py, Facts((*cx.facts).into())).map_err(|error| self.raised(py, error))?;
             let named = self.named.as_ref().map(|named| named.bind(py));
@@ -225,26 +238,51 @@ impl Function {
         judged.unwrap_or_else(|| Err(FilterError::new("the interpreter is shutting down")))
     }
 
+    /// Goes one deeper, for as long as what this gives is held.
+    fn deeper(&self, py: Python<'_>) -> Result<Deeper, FilterError> {
+        let depth = DEPTH.get();
+        if depth >= DEEPEST {
+            let message = format!("a function asks for picks that ask it again, {DEEPEST} deep");
+            return Err(self.raised(py, PyRecursionError::new_err(message)));
+        }
+        DEPTH.set(depth + 1);
+        Ok(Deeper)
+    }
+
     fn raised(&self, py: Python<'_>, error: PyErr) -> FilterError {
-        let said = self.failed(py, error.to_string());
-        RAISED.set(Some(error));
-        said
+        let said = error.to_string();
+        self.log(py, &said);
+        keep(py, &error);
+        FilterError::with_source(said, error)
+    }
+
+    fn failed(&self, py: Python<'_>, said: String) -> FilterError {
+        self.log(py, &said);
+        FilterError::new(said)
     }
 
     /// The first failure is logged: where the tree only prefers, nobody else would hear of it.
-    fn failed(&self, py: Python<'_>, said: String) -> FilterError {
+    fn log(&self, py: Python<'_>, said: &str) {
         if !self.is_told.swap(true, Relaxed) {
             let log = || {
                 let logger = py.import("logging")?.call_method1("getLogger", ("paddler",))?;
                 let text = "%s could not judge: %s; further failures are not logged";
-                logger.call_method1("error", (text, &self.title, &said))
+                logger.call_method1("error", (text, &self.title, said))
             };
             // A log that is broken must not break a pick.
             if let Err(error) = log() {
-                RAISED.set(Some(error));
+                keep(py, &error);
             }
         }
-        FilterError::new(said)
+    }
+}
+
+/// Held while a function is asked.
+struct Deeper;
+
+impl Drop for Deeper {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 

@@ -27,6 +27,8 @@ struct Held {
     lease: Option<CoreLease>,
     spec: Arc<UpstreamSpec>,
     charge: Option<(Charge, Arc<Running>)>,
+    /// It was said that it failed, so nobody knows when the engine is free.
+    failed: bool,
 }
 
 const FAULTS: [(&str, Fault); 5] = [
@@ -48,6 +50,7 @@ impl Lease {
             lease: Some(lease),
             spec,
             charge: None,
+            failed: false,
         };
         Self {
             held: Mutex::new(held),
@@ -143,9 +146,12 @@ impl Lease {
             PyValueError::new_err(format!("{fault:?} is no fault: one of {words}"))
         })?;
         let now = self.shared.now(py)?;
-        if let Some(lease) = &mut self.held().lease {
+        let mut held = self.held();
+        held.failed = true;
+        if let Some(lease) = &mut held.lease {
             lease.report(Verdict::Fault(*known), now);
         }
+        drop(held);
         if *known == Fault::Unreachable {
             // The engine never saw it.
             self.end(true, Some(Used::Nothing));
@@ -194,7 +200,7 @@ impl Lease {
     }
 
     fn __exit__(&self, kind: &Bound<'_, PyAny>, _error: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
-        if kind.is_none() {
+        if kind.is_none() && !self.held().failed {
             self.end(true, None);
         } else {
             self.release();

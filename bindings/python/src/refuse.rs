@@ -2,18 +2,17 @@
 //!
 //! By the exceptions of `paddler._errors`, which know status, reason and when to come again, as the router's clients do.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use paddler_core::Moment;
 use paddler_core::config::ConfigFaults;
 use paddler_core::forward::{Refusal, RouterOptions};
-use paddler_core::schedule::{Ending, Reason, Tree};
+use paddler_core::schedule::{Ending, NodeId, Tree};
 use paddler_core::status::Snapshot;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-
-use crate::callables;
 
 fn make<'py>(py: Python<'py>, name: &str, arguments: impl pyo3::call::PyCallArgs<'py>) -> PyErr {
     let make = || py.import("paddler._errors")?.getattr(name)?.call1(arguments);
@@ -47,26 +46,35 @@ pub(crate) fn bad_request(py: Python<'_>, status: u16, reason: &str, message: St
     )
 }
 
-/// Nobody, after a wait or without.
-pub(crate) fn refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {
+/// Nobody, after a wait or without. What a function of Python's has raised on the way is the cause.
+pub(crate) fn refusal(py: Python<'_>, refusal: &Refusal, tree: Option<&Tree>) -> PyErr {
+    let failed = refusal.node.zip(refusal.error.as_ref());
+    let message = match failed {
+        Some((node, error)) => {
+            let title = tree.and_then(|tree| tree.title(node)).unwrap_or("?");
+            format!(
+                "node {} of the tree, `{title}`, could not judge: {error}",
+                node.get()
+            )
+        }
+        None => refusal.message.clone(),
+    };
     let after = refusal.retry_after.map(|after| after.as_secs_f64());
-    let status = refusal.status.as_u16();
-    let message = refusal.message.as_str();
-    make(
+    let node = refusal.node.map(NodeId::get);
+    let (status, again) = (refusal.status.as_u16(), refusal.should_retry);
+    let error = make(
         py,
         "refused",
-        (
-            message,
-            status,
-            &*refusal.reason,
-            after,
-            refusal.should_retry,
-            None::<u32>,
-        ),
-    )
+        (message, status, &*refusal.reason, after, again, node),
+    );
+    if let Some((_, failed)) = failed {
+        let raised = failed.source().and_then(|source| source.downcast_ref::<PyErr>());
+        error.set_cause(py, raised.map(|raised| raised.clone_ref(py)));
+    }
+    error
 }
 
-/// How a walk has ended. What a function of Python's has raised on the way is the cause.
+/// How a walk has ended.
 pub(crate) fn ending(
     py: Python<'_>,
     ending: &Ending,
@@ -77,30 +85,10 @@ pub(crate) fn ending(
         .all_paused_until(model, now)
         .map(|until| until.since(now));
     let after: Duration = paused.unwrap_or_else(|| RouterOptions::default().retry_after);
-    let told = Refusal::of_ending(ending, model, after);
-    let message = match (&ending.reason, &ending.error) {
-        (Reason::FilterFailed, Some(error)) => format!("{}: {error}", named(snapshot.tree(), ending)),
-        _ => told.message,
-    };
-    let after = told.retry_after.map(|after| after.as_secs_f64());
-    let again = told.should_retry;
-    let (status, node) = (told.status.as_u16(), ending.node.get());
-    let error = make(
+    refusal(
         py,
-        "refused",
-        (message, status, &*told.reason, after, again, Some(node)),
-    );
-    if ending.error.is_some() {
-        error.set_cause(py, callables::take_raised());
-    }
-    error
-}
-
-fn named(tree: &Tree, ending: &Ending) -> String {
-    let title = tree.title(ending.node).unwrap_or("?");
-    format!(
-        "node {} of the tree, `{title}`, could not judge",
-        ending.node.get()
+        &Refusal::of_ending(ending, model, after),
+        Some(snapshot.tree()),
     )
 }
 

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
+use http::StatusCode;
 use paddler_core::forward::{Acquired, Refusal};
 use paddler_core::request::Facts as CoreFacts;
 use paddler_core::schedule::{Ask, Ending, Explanation as Why, Observer, Scratch};
@@ -22,6 +22,7 @@ use crate::board::Board;
 use crate::explain::Explanation;
 use crate::facts::Facts;
 use crate::lease::Lease;
+use crate::running::SIGNALS;
 use crate::shared::Shared;
 use crate::{callables, refuse};
 
@@ -29,9 +30,6 @@ use crate::{callables, refuse};
 /// go of the interpreter's lock is to hand it to any thread that wants it, for 5 ms as Python has it: for less than that tenth
 /// it is no good trade.
 const LET_GO: usize = 10_000;
-
-/// How often who waits looks for signals, such as Ctrl-C.
-const SIGNALS: Duration = Duration::from_millis(50);
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -67,10 +65,8 @@ impl Router {
         observer: &mut O,
     ) -> PyResult<Result<CoreLease, Ending>> {
         if self.shared.asks_python.load(Relaxed) {
-            // What is left of an earlier pick in this thread is not about this one.
-            drop(callables::take_raised());
             let reserved = with_scratch(|scratch| snapshot.reserve(ask, scratch, observer));
-            callables::pass_on(py)?;
+            callables::pass_on()?;
             return Ok(reserved);
         }
         let mut reserve = || with_scratch(|scratch| snapshot.reserve(ask, scratch, observer));
@@ -95,10 +91,13 @@ impl Router {
     ) -> PyResult<AbortHandle> {
         let now = self.shared.refresh(py)?;
         let running = self.shared.running(py)?;
+        running.not_here()?;
         let (facts, tried) = asked.to_wait(now, self.next_seed(seed), timeout)?;
         let router = running.router.clone();
+        let mut done = Done(Some(done));
         let task = running.handle()?.spawn(async move {
-            done(router.acquire(&facts, &tried).await);
+            let acquired = router.acquire(&facts, &tried).await;
+            done.tell(acquired);
         });
         Ok(task.abort_handle())
     }
@@ -110,9 +109,8 @@ impl Router {
         ask.only = only.as_deref();
         let snapshot = self.shared.published.load();
         let mut why = Why::default();
-        drop(callables::take_raised());
         let _outcome = with_scratch(|scratch| snapshot.pick(&ask, scratch, &mut why));
-        callables::pass_on(py)?;
+        callables::pass_on()?;
         Ok(Explanation::of(&why, snapshot.tree()))
     }
 
@@ -131,10 +129,7 @@ impl Router {
             match py.detach(look) {
                 Ok(acquired) => return self.acquired(py, acquired),
                 Err(RecvTimeoutError::Timeout) => py.check_signals().inspect_err(|_| task.abort())?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    let message = "the board was stopped meanwhile".to_owned();
-                    return Err(refuse::bad_request(py, 503, "stopped", message));
-                }
+                Err(RecvTimeoutError::Disconnected) => return Err(refuse::refusal(py, &stopped(), None)),
             }
         }
     }
@@ -153,18 +148,41 @@ impl Router {
     }
 
     fn acquired(&self, py: Python<'_>, acquired: Result<Acquired, Refusal>) -> PyResult<Lease> {
-        let acquired = acquired.map_err(|refusal| refuse::refusal(py, &refusal))?;
         let snapshot = self.shared.published.load();
+        let acquired = acquired.map_err(|refusal| refuse::refusal(py, &refusal, Some(snapshot.tree())))?;
         let Acquired { lease, charge, .. } = acquired;
         let found = self.lease(&snapshot, lease, None).ok_or_else(|| {
-            let message = "the upstream has left meanwhile".to_owned();
-            refuse::bad_request(py, 503, "no_upstream", message)
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let left = Refusal::new(status, "no_upstream", "the upstream has left meanwhile");
+            refuse::refusal(py, &left, None)
         })?;
         Ok(match (charge, self.shared.running(py)) {
             (Some(charge), Ok(running)) => found.charged(charge, running),
             _ => found,
         })
     }
+}
+
+/// Who wants to know what came of a wait: he hears it in any case, also when the board is stopped meanwhile.
+struct Done<F: FnOnce(Result<Acquired, Refusal>)>(Option<F>);
+
+impl<F: FnOnce(Result<Acquired, Refusal>)> Done<F> {
+    fn tell(&mut self, acquired: Result<Acquired, Refusal>) {
+        if let Some(done) = self.0.take() {
+            done(acquired);
+        }
+    }
+}
+
+impl<F: FnOnce(Result<Acquired, Refusal>)> Drop for Done<F> {
+    fn drop(&mut self) {
+        self.tell(Err(stopped()));
+    }
+}
+
+fn stopped() -> Refusal {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    Refusal::new(status, "stopped", "the board was stopped meanwhile")
 }
 
 /// A request that waits for a place. Cancelled, it leaves the queue.
@@ -255,10 +273,13 @@ impl Router {
     }
 
     /// All that takes its time: `explain`, or `wait`, for which `done` is called from another thread, if it is given.
-    #[pyo3(signature = (facts = None, *, model = None, prompt_tokens = None, weight = None, task = None, priority = None, tenant = None, session = None, stream = None, only = None, exclude = None, seed = None, timeout = None, done = None, explain = false))]
+    #[pyo3(signature = (explain, done, timeout, facts, /, *, model = None, prompt_tokens = None, weight = None, task = None, priority = None, tenant = None, session = None, stream = None, only = None, exclude = None, seed = None))]
     #[allow(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn _ask<'py>(
         slf: &Bound<'py, Self>,
+        explain: bool,
+        done: Option<Py<PyAny>>,
+        timeout: Option<f64>,
         facts: Option<&Bound<'_, Facts>>,
         model: Option<&str>,
         prompt_tokens: Option<u32>,
@@ -271,9 +292,6 @@ impl Router {
         only: Option<&Bound<'_, PyAny>>,
         exclude: Option<&Bound<'_, PyAny>>,
         seed: Option<u64>,
-        timeout: Option<f64>,
-        done: Option<Py<PyAny>>,
-        explain: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let asked = Asked {
             facts,

@@ -1,6 +1,7 @@
 //! What do a board, its routers and its leases have in common?
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,6 @@ use paddler_core::status::{Published, StatusBoard, StatusEvent};
 use paddler_core::{Clock, Moment};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 
 use crate::asked::seconds;
 use crate::running::Running;
@@ -20,9 +20,11 @@ const CHECK: Duration = Duration::from_millis(250);
 pub(crate) struct Shared {
     pub(crate) published: Published,
     pub(crate) time: Time,
-    pub(crate) keeper: Mutex<Keeper>,
-    /// Something has joined or left, and is to be seen by the next pick.
-    pub(crate) has_news: AtomicBool,
+    keeper: Mutex<Keeper>,
+    /// How often something was told that the next pick is to see, such as who has joined or left.
+    told: AtomicU64,
+    /// How much of that can be seen.
+    seen: AtomicU64,
     /// When a pick has to look after the board, in nanoseconds.
     pub(crate) look: AtomicU64,
     /// Whether the tree asks functions of Python's.
@@ -45,6 +47,18 @@ pub(crate) fn stopped() -> PyErr {
 }
 
 impl Shared {
+    pub(crate) fn new(board: StatusBoard, time: Time, asks_python: bool) -> Self {
+        Self {
+            published: board.published(),
+            time,
+            keeper: Mutex::new(Keeper::Here(Box::new(board))),
+            told: AtomicU64::new(1),
+            seen: AtomicU64::new(0),
+            look: AtomicU64::new(0),
+            asks_python: AtomicBool::new(asks_python),
+        }
+    }
+
     pub(crate) fn now(&self, py: Python<'_>) -> PyResult<Moment> {
         match &self.time {
             Time::Clock(clock) => Ok(clock.now()),
@@ -58,29 +72,42 @@ impl Shared {
     /// Does what is due before a pick, and says when it is.
     pub(crate) fn refresh(&self, py: Python<'_>) -> PyResult<Moment> {
         let now = self.now(py)?;
-        let has_news = self.has_news.load(Relaxed);
+        // What is told from here on is for the next one to see.
+        let told = self.told.load(Acquire);
+        let has_news = told != self.seen.load(Acquire);
         if !has_news && now.as_nanos() < self.look.load(Relaxed) {
             return Ok(now);
         }
-        self.has_news.store(false, Relaxed);
-        let background = match &mut *self.lock(py)? {
-            Keeper::Nobody => return Err(stopped()),
-            Keeper::Background(running) => running.clone(),
+        let background = self.with_keeper(py, |keeper| match keeper {
+            Keeper::Nobody => Err(stopped()),
+            Keeper::Background(running) => Ok(Some(running.clone())),
             Keeper::Here(board) => {
                 if board.publish_due().is_some_and(|due| has_news || due <= now) {
                     board.publish(now);
                 }
                 board.expire(now);
                 self.look_again(board, now);
+                Ok(None)
+            }
+        })??;
+        if let Some(running) = background {
+            // It looks after itself.
+            self.look.store(u64::MAX, Relaxed);
+            if running.is_here() {
+                // It cannot wait for itself: the next pick elsewhere sees the news.
                 return Ok(now);
             }
-        };
-        // It looks after itself.
-        self.look.store(u64::MAX, Relaxed);
-        if has_news {
-            background.publish(py)?;
+            if has_news {
+                running.publish(py)?;
+            }
         }
+        self.seen.fetch_max(told, Release);
         Ok(now)
+    }
+
+    /// The next pick is to see what was told before this.
+    pub(crate) fn has_news(&self) {
+        self.told.fetch_add(1, Release);
     }
 
     fn look_again(&self, board: &StatusBoard, now: Moment) {
@@ -89,14 +116,22 @@ impl Shared {
         self.look.store(due.as_nanos(), Relaxed);
     }
 
-    pub(crate) fn lock<'a>(&'a self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'a, Keeper>> {
-        let broken = |_| PyRuntimeError::new_err("the board broke in another thread");
-        self.keeper.lock_py_attached(py).map_err(broken)
+    /// Does something with the keeper, and lets go of the interpreter for it: what is dropped then and is Python's is let go
+    /// of later, so that no `__del__` runs in here and asks for the keeper again.
+    pub(crate) fn with_keeper<R: Send>(
+        &self,
+        py: Python<'_>,
+        with: impl FnOnce(&mut Keeper) -> R + Send,
+    ) -> PyResult<R> {
+        py.detach(|| {
+            let broken = |_| PyRuntimeError::new_err("the board broke in another thread");
+            Ok(with(&mut *self.keeper.lock().map_err(broken)?))
+        })
     }
 
     /// What runs in the background, if the board was started.
     pub(crate) fn running(&self, py: Python<'_>) -> PyResult<Arc<Running>> {
-        match &*self.lock(py)? {
+        self.with_keeper(py, |keeper| match keeper {
             Keeper::Background(running) => Ok(running.clone()),
             Keeper::Nobody => Err(stopped()),
             Keeper::Here(_) => {
@@ -104,34 +139,32 @@ impl Shared {
                     "only a board that was started hands out places to those who wait: call start()";
                 Err(PyRuntimeError::new_err(message))
             }
-        }
+        })?
     }
 
     pub(crate) fn apply(&self, py: Python<'_>, event: StatusEvent, is_news: bool) -> PyResult<()> {
         let now = self.now(py)?;
-        let background = match &mut *self.lock(py)? {
-            Keeper::Nobody => return Err(stopped()),
-            Keeper::Background(running) => Some(running.clone()),
+        let background = self.with_keeper(py, |keeper| match keeper {
+            Keeper::Nobody => Err(stopped()),
+            Keeper::Background(running) => Ok(Some((running.clone(), event))),
             Keeper::Here(board) => {
-                board.apply(event.clone(), now);
+                board.apply(event, now);
                 self.look_again(board, now);
-                None
+                Ok(None)
             }
-        };
-        if let Some(running) = background {
+        })??;
+        if let Some((running, event)) = background {
             running.apply(py, event)?;
         }
         if is_news {
-            self.has_news.store(true, Relaxed);
+            self.has_news();
         }
         Ok(())
     }
 
     /// Whether an upstream is there, with what was said just now.
     pub(crate) fn knows(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
-        if self.has_news.load(Relaxed) {
-            self.refresh(py)?;
-        }
+        self.refresh(py)?;
         Ok(self.published.load().find(id).is_some())
     }
 }

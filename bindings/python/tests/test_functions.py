@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import paddler
-from paddler import Candidate, Facts, NodeFailed
+from conftest import HANG
+from paddler import Board, Candidate, Facts, NodeFailed, Router
 from paddler import nodes as n
 
 
@@ -207,3 +210,112 @@ def test_unknown_costs_count_as_the_median() -> None:
     router = paddler.Router(board(n.least(cost)))
     with router.pick() as first, router.pick(exclude=["a"]) as second:
         assert first.upstream.id in {"a", "b"} and second.upstream.id in {"b", "c"}
+
+
+def test_a_function_that_asks_for_itself_without_end_is_stopped() -> None:
+    def again(request: Facts, candidate: Candidate) -> bool:
+        Router(own).pick().release()
+        return True
+
+    own = Board([n.require(again), n.random()])
+    own.upsert("a", "http://127.0.0.1:1")
+    with pytest.raises(NodeFailed) as told:
+        Router(own).pick()
+    cause: BaseException | None = told.value
+    while isinstance(cause, NodeFailed):
+        cause = cause.__cause__
+    assert isinstance(cause, RecursionError) and own.in_flight("a") == 0
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda board: board.report("a", waiting=1),
+        lambda board: board.upsert("z", "http://127.0.0.1:1"),
+        lambda board: board.publish(),
+        lambda board: board.drain("z"),
+        lambda board: board.set_tree("balancer"),
+        lambda board: board.stop(),
+        lambda board: Router(board).wait(timeout=1),
+    ],
+)
+def test_a_function_asked_for_who_waits_cannot_wait_for_the_board_that_asks_it(tell: Callable[[Board], object]) -> None:
+    def judge(request: Facts, candidate: Candidate) -> bool:
+        tell(own)
+        return True
+
+    own = Board([n.require(judge), n.random()])
+    own.upsert("a", "http://127.0.0.1:1")
+    with own.start(poll_interval=None):
+        with pytest.raises(NodeFailed) as told:
+            Router(own).wait(timeout=HANG)
+        assert isinstance(told.value.__cause__, RuntimeError) and "own thread" in str(told.value)
+        assert told.value.node is not None and "judge" in str(told.value)
+
+
+def test_a_function_asked_for_who_waits_may_pick_and_tell_another_board() -> None:
+    other = Board("balancer")
+    other.upsert("x", "http://127.0.0.1:1")
+
+    def judge(request: Facts, candidate: Candidate) -> bool:
+        other.upsert("y", "http://127.0.0.1:1")
+        Router(other).pick(only=["y"]).release()
+        return True
+
+    own = Board([n.require(judge), n.random()])
+    own.upsert("a", "http://127.0.0.1:1")
+    with other.start(poll_interval=None), own.start(poll_interval=None):
+        assert Router(own).wait(timeout=HANG).upstream.id == "a"
+        assert len(other) == 2
+
+
+@pytest.mark.parametrize("how", ["report", "publish", "pick"])
+def test_what_a_board_lets_go_of_may_ask_it_again(how: str) -> None:
+    gone: list[str] = []
+
+    class Extra:
+        def __del__(self) -> None:
+            gone.append(how)
+            if how == "report":
+                own.report("b", waiting=1)
+            elif how == "publish":
+                own.publish()
+            else:
+                Router(own).pick().release()
+
+    own = Board("balancer")
+    own.upsert("a", "http://a", extra=Extra())
+    own.upsert("b", "http://b")
+    own.publish()
+    for extra in range(3):
+        own.upsert("a", "http://a", extra=extra)
+        own.publish()
+    assert gone == [how]
+
+
+def test_what_a_preferred_function_raised_is_let_go_of() -> None:
+    class Big:
+        pass
+
+    held: list[weakref.ref[Big]] = []
+
+    def boom(request: Facts, candidate: Candidate) -> bool:
+        big = Big()
+        held.append(weakref.ref(big))
+        raise ValueError("no price list")
+
+    own = Board([n.prefer(boom), n.random()])
+    own.upsert("a", "http://a")
+    Router(own).pick().release()
+    gc.collect()
+    assert [big() for big in held] == [None]
+
+
+def test_a_function_may_have_the_name_of_something_built_in() -> None:
+    def healthy(request: Facts, candidate: Candidate) -> bool:
+        return candidate.id == "b"
+
+    own = Board([n.require(healthy), n.random()])
+    for name in "ab":
+        own.upsert(name, f"http://{name}")
+    assert Router(own).pick().upstream.id == "b"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -306,3 +310,31 @@ def test_priority_decides_what_may_be_shed() -> None:
         router.pick(Facts(priority=-1))
     assert told.value.reason == "queue_deep"
     assert router.pick(Facts(priority=-1), priority=1)
+
+
+def test_a_lease_that_failed_is_not_complete_when_its_with_is_left() -> None:
+    board = Board("balancer")
+    board.upsert("a", "http://a", max_in_flight=1)
+    with Router(board).pick() as lease:
+        lease.sent()
+        lease.failed("late")
+    assert board.in_flight("a") == 1, "the engine may go on, so its place settles"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_can_be_copied_and_sent_to_other_processes(copied: Callable[[Exception], Exception]) -> None:
+    with pytest.raises(paddler.Refused) as refused:
+        Router(Board("balancer")).pick()
+    with pytest.raises(paddler.ConfigError) as unsound:
+        paddler.Tree([{"pick": "nobody"}])
+    for error in (refused.value, unsound.value):
+        again = copied(error)
+        assert type(again) is type(error) and str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+def test_waiting_and_explaining_take_no_arguments_of_each_other() -> None:
+    router: Any = Router(Board("balancer"))
+    for call, name in [(router.explain, "timeout"), (router.wait, "explain"), (router.wait, "done")]:
+        with pytest.raises(TypeError, match=name):
+            call(**{name: True})

@@ -179,6 +179,96 @@ def test_engines_are_polled(engines: Callable[..., Engine]) -> None:
         del leases
 
 
+def test_who_waits_hears_of_it_when_the_board_is_stopped() -> None:
+    async def run(board: Board) -> None:
+        router = Router(board)
+        lease = await router.acquire()
+        waits = asyncio.create_task(router.acquire())
+        await asyncio.sleep(0.02)
+        board.stop()
+        with pytest.raises(paddler.Unavailable) as told:
+            await asyncio.wait_for(waits, HANG)
+        assert told.value.reason == "stopped"
+        lease.complete()
+
+    asyncio.run(run(started()))
+
+
+def test_a_place_is_given_back_that_came_in_the_turn_in_which_its_task_was_cancelled() -> None:
+    async def run(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+        router, loop = Router(board), asyncio.get_running_loop()
+        first = await router.acquire()
+        task = asyncio.create_task(router.acquire())
+        await asyncio.sleep(0.02)
+        soon = loop.call_soon_threadsafe
+
+        def and_cancel(call: Callable[..., object], *args: object, **rest: object) -> object:
+            def both(*args: object) -> None:
+                call(*args)
+                task.cancel()
+
+            return soon(both, *args)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", and_cancel)
+        first.complete()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        monkeypatch.undo()
+        # The task is still there, and holds nothing.
+        assert task.cancelled() and board.in_flight("a") == 0
+
+    with started() as board, pytest.MonkeyPatch.context() as monkeypatch:
+        asyncio.run(run(board, monkeypatch))
+
+
+def test_tasks_get_their_places_in_the_order_in_which_they_asked() -> None:
+    async def run(board: Board) -> None:
+        router, served = Router(board), list[int]()
+
+        async def take(number: int) -> None:
+            lease = await router.acquire(timeout=HANG)
+            served.append(number)
+            lease.complete()
+
+        for _ in range(10):
+            first = await router.acquire()
+            tasks = [asyncio.create_task(take(number)) for number in range(50)]
+            await asyncio.sleep(0)
+            first.complete()
+            await asyncio.gather(*tasks)
+            assert served == list(range(50))
+            served.clear()
+
+    with started(max_requests=100, max_wait=HANG) as board:
+        asyncio.run(run(board))
+
+
+def test_what_threads_tell_a_running_board_is_seen_by_their_own_next_pick() -> None:
+    with started(slots=1_000_000) as board:
+        router, stop = Router(board), threading.Event()
+
+        def pick() -> None:
+            while not stop.is_set():
+                router.pick(only=["a"]).complete()
+
+        threads = [threading.Thread(target=pick) for _ in range(3)]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for thread in threads:
+                thread.start()
+            for number in range(300):
+                name = f"u{number}"
+                board.upsert(name, "http://127.0.0.1:1")
+                router.pick(only=[name]).complete()
+                assert board.report(name, waiting=1) and board.remove(name)
+        finally:
+            stop.set()
+            sys.setswitchinterval(interval)
+            for thread in threads:
+                thread.join(HANG)
+
+
 def child(text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=HANG
@@ -204,6 +294,32 @@ def test_a_process_that_forgets_to_stop_ends_all_the_same() -> None:
             asyncio.create_task(router.acquire())
             await asyncio.sleep(0.05)
         asyncio.run(leave())
+        print("done")
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_a_process_whose_board_asks_a_function_waits_for_it_at_its_end() -> None:
+    ended = child("""
+        import threading, time, paddler
+        asked = threading.Event()
+        def slow(request, candidate):
+            if threading.current_thread() is not threading.main_thread():
+                asked.set()
+                until = time.monotonic() + 3
+                while time.monotonic() < until:
+                    pass
+            return True
+        board = paddler.Board([{"require": slow}, {"pick": "random"}])
+        board.upsert("a", "http://127.0.0.1:1")
+        board.start(poll_interval=None)
+        def wait():
+            try:
+                paddler.Router(board).wait()
+            except paddler.Refused:
+                pass
+        threading.Thread(target=wait, daemon=True).start()
+        asked.wait()
         print("done")
     """)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")

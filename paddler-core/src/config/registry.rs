@@ -101,6 +101,22 @@ impl Registry {
         Ok(self)
     }
 
+    /// Whether nothing has this name yet, built in or added.
+    ///
+    /// ```
+    /// use paddler_core::config::Registry;
+    ///
+    /// let registry = Registry::new();
+    /// assert!(registry.is_free("cheapest") && !registry.is_free("healthy"));
+    /// ```
+    pub fn is_free(&self, name: &str) -> bool {
+        let built_in = [FILTERS, COSTS, CONDITIONS];
+        !built_in.iter().any(|names| names.contains(&name))
+            && !self.filters.contains_key(name)
+            && !self.costs.contains_key(name)
+            && !self.conditions.contains_key(name)
+    }
+
     pub(super) fn filters(&self) -> &BTreeMap<String, Make<Arc<dyn Filter>>> {
         &self.filters
     }

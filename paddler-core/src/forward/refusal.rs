@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::body::Body;
 use crate::request::Dialect;
-use crate::schedule::{Class, Ending};
+use crate::schedule::{Class, Ending, FilterError, NodeId};
 
 /// What OpenAI's clients go by before anything else.
 const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -48,6 +48,10 @@ pub struct Refusal {
     pub should_retry: bool,
     /// Whether the connection is of no use any more: part of the request was not read.
     pub close: bool,
+    /// The node of the tree that found nobody, if one did.
+    pub node: Option<NodeId>,
+    /// What the host's filter or cost said in that node, where it is one that could not judge.
+    pub error: Option<FilterError>,
 }
 
 impl Refusal {
@@ -77,6 +81,8 @@ impl Refusal {
             retry_after: None,
             should_retry: matches!(status.as_u16(), 408 | 429 | 503),
             close: false,
+            node: None,
+            error: None,
         }
     }
 
@@ -134,7 +140,7 @@ impl Refusal {
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
         // Who names no model hears of none.
         let with = |verb: &str| model.map_or(String::new(), |model| format!("{verb} the model {model:?}"));
-        match (&ending.reason, ending.class) {
+        let refusal = match (&ending.reason, ending.class) {
             (Reason::ModelNotFound, _) => Self::new(
                 StatusCode::NOT_FOUND,
                 reason,
@@ -165,6 +171,11 @@ impl Refusal {
                 let message = format!("no upstream can serve{} now ({reason})", with(""));
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
             }
+        };
+        Self {
+            node: (ending.reason != Reason::Contended).then_some(ending.node),
+            error: ending.error.clone(),
+            ..refusal
         }
     }
 

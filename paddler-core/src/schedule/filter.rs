@@ -8,24 +8,64 @@ use super::context::{PickCx, Reads};
 use super::outcome::{Class, Reason};
 use crate::upstream::UpstreamIndex;
 
-/// Why a filter or a cost could not judge. Cheap to make and to clone.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FilterError(Arc<str>);
+/// Why a filter or a cost could not judge. Cheap to make and to clone. Two are equal that say the same.
+#[derive(Clone, Debug)]
+pub struct FilterError {
+    message: Arc<str>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
 
 impl FilterError {
     /// An error with this text.
     pub fn new(message: impl Into<Arc<str>>) -> Self {
-        Self(message.into())
+        Self {
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// The same, with the host's own error that it comes from: who is refused for it finds it as its
+    /// [`source`](std::error::Error::source).
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use paddler_core::schedule::FilterError;
+    ///
+    /// let error = FilterError::with_source("no price list", std::io::Error::other("it is gone"));
+    /// assert_eq!(error.to_string(), "no price list");
+    /// assert!(error.source().unwrap().is::<std::io::Error>());
+    /// ```
+    pub fn with_source(
+        message: impl Into<Arc<str>>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            source: Some(Arc::new(source)),
+            ..Self::new(message)
+        }
     }
 }
+
+impl PartialEq for FilterError {
+    fn eq(&self, other: &Self) -> bool {
+        self.message == other.message
+    }
+}
+
+impl Eq for FilterError {}
 
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for FilterError {}
+impl std::error::Error for FilterError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let source = self.source.as_deref()?;
+        Some(source)
+    }
+}
 
 /// What it means when a filter that is required leaves nobody.
 #[derive(Clone, PartialEq, Debug)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ._paddler import Explanation
@@ -35,6 +35,9 @@ class ConfigError(ValueError):
         self.more = more
         """How many there are beyond those."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), [tuple(fault) for fault in self.faults], self.more)
+
 
 class Refused(Exception):
     """Nobody gets the request. Answer your own client with ``status``, ``reason`` and ``retry_after``."""
@@ -60,7 +63,11 @@ class Refused(Exception):
         self.node = node
         """The node of the tree that found nobody, if one did."""
         self.explanation: Explanation | None = None
-        """What the walk did, where the pick was asked to explain itself."""
+        """What the walk did, where the pick was asked to explain itself. It stays behind when this is pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        told = (str(self), self.status, self.reason, self.retry_after, self.should_retry, self.node)
+        return type(self), told
 
 
 class BadRequest(Refused):

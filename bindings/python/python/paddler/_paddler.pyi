@@ -310,7 +310,8 @@ class Board:
         may wait for room, and for how many seconds. `seed`: where chance comes from for those who wait.
         """
     def stop(self) -> None:
-        """Ends the thread. Leases stay good; nothing else does. Also done at the end of `with`, and at exit."""
+        """Ends the thread, and waits for the function of yours that it asks just then. Who waits for a place is refused; leases
+        stay good; nothing else does. Also done at the end of `with`, and at exit."""
     @property
     def is_running(self) -> bool: ...
     def __len__(self) -> int: ...
@@ -350,7 +351,11 @@ class Router:
     def _native(self, picks: int, model: str, prompt_tokens: int) -> float: ...
     def _ask(
         self,
-        facts: Facts | None = None,
+        explain: bool,
+        done: Callable[[Lease | None, BaseException | None], None] | None,
+        timeout: float | None,
+        facts: Facts | None,
+        /,
         *,
         model: str | None = None,
         prompt_tokens: int | None = None,
@@ -363,9 +368,6 @@ class Router:
         only: Iterable[str | Upstream] | None = None,
         exclude: Iterable[str | Upstream] | None = None,
         seed: int | None = None,
-        timeout: float | None = None,
-        done: Callable[[Lease | None, BaseException | None], None] | None = None,
-        explain: bool = False,
     ) -> Lease | Waiting | Explanation: ...
 
 @final
@@ -397,7 +399,8 @@ class Lease:
     def answered(self, status: int = 200, *, retry_after: float | None = None) -> None:
         """What its answer's HTTP status says of the upstream's health. `retry_after`: what it asks for, in seconds."""
     def failed(self, fault: Literal["unreachable", "broke", "cut_short", "late", "unavailable"]) -> None:
-        """It failed without a status. `unreachable`: no connection, so the lease has ended."""
+        """It failed without a status. `unreachable`: no connection, so the lease has ended. After any other fault a `with` that
+        is left ends the lease as cancelled, since the engine may go on."""
     def move_to(self, id: str) -> None:
         """Another upstream serves it than the one that was picked. Raises `KeyError` where that is not known."""
     def complete(self, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:

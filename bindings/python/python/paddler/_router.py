@@ -38,7 +38,7 @@ class Router(_paddler.Router):
 
     def explain(self, facts: Facts | None = None, **asked: Unpack[Asked]) -> Explanation:
         """What a pick would do now, and why. Nothing is reserved, so the one that follows may go elsewhere."""
-        explanation = self._ask(facts, explain=True, **asked)
+        explanation = self._ask(True, None, None, facts, **asked)
         assert isinstance(explanation, Explanation)
         return explanation
 
@@ -48,7 +48,7 @@ class Router(_paddler.Router):
 
         Raises ``Refused`` when nobody had room in time, or it became known that nobody will.
         """
-        lease = self._ask(facts, timeout=timeout, **asked)
+        lease = self._ask(False, None, timeout, facts, **asked)
         assert isinstance(lease, Lease)
         return lease
 
@@ -75,9 +75,14 @@ class Router(_paddler.Router):
                 if lease is not None:
                     lease.release()
 
-        waiting = self._ask(facts, timeout=timeout, done=done, **asked)
+        waiting = self._ask(False, done, timeout, facts, **asked)
         assert isinstance(waiting, Waiting)
         try:
             return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # It got the place in the very turn in which it was cancelled.
+                future.result().release()
+            raise
         finally:
             waiting.cancel()
