@@ -58,6 +58,32 @@ fn a_subset_is_kept_to_and_none_of_it_is_a_refusal() {
 }
 
 #[test]
+fn a_subset_of_those_who_let_nobody_in_now_is_for_the_tree_to_judge() {
+    for others in [&[][..], &["b"]] {
+        let mut pool = five(Node::random());
+        for id in [&["a"][..], others].concat() {
+            assert!(pool.board.set_draining(id, true));
+        }
+        let snapshot = pool.publish();
+        let facts = Facts::new();
+        let ask = Ask::new(&facts, Moment::ZERO, 1);
+        let shut = ids(&[&["a", "gone"], others].concat());
+        let told = tell(&snapshot, &ask.only(&shut));
+        assert_eq!(ended(&told.outcome), (Class::Later, &Reason::Draining));
+        let told = tell(&snapshot, &ask.only(&shut).except(&shut));
+        assert_eq!(ended(&told.outcome).0, Class::Later, "tried there before");
+    }
+    // Of nobody it is known at once, whoever lets nobody in.
+    let mut pool = five(Node::random());
+    for id in NAMES {
+        assert!(pool.board.set_draining(id, true));
+    }
+    let (snapshot, facts, gone) = (pool.publish(), Facts::new(), ids(&["gone"]));
+    let told = tell(&snapshot, &Ask::new(&facts, Moment::ZERO, 1).only(&gone));
+    assert_eq!(ended(&told.outcome), (Class::Never, &Reason::NotInSubset));
+}
+
+#[test]
 fn an_empty_pool_is_for_the_tree_to_judge_whatever_is_excluded() {
     let facts = Facts::new();
     let names = ids(&["a"]);

@@ -11,7 +11,7 @@ use super::frozen::Frozen;
 use crate::Moment;
 use crate::request::Facts;
 use crate::status::{ModelRow, Report, Snapshot, UNKNOWN};
-use crate::upstream::{LANES, Reserve, UpstreamIndex, UpstreamSpec, bit};
+use crate::upstream::{LANES, Reserve, UpstreamId, UpstreamIndex, UpstreamSpec, bit};
 
 /// Whether signals are taken as reported or corrected by what we have sent since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
@@ -88,6 +88,7 @@ pub struct PickCx<'a> {
     pub now: Moment,
     /// Where chance comes from.
     pub seed: u64,
+    pub(crate) only: Option<&'a [UpstreamId]>,
     pub(crate) frozen: &'a Frozen,
     pub(crate) model: Option<&'a ModelRow>,
     pub(crate) signals: Signals,
@@ -99,12 +100,13 @@ impl<'a> PickCx<'a> {
         self.model
     }
 
-    /// Whether each upstream that serves the model is drained; of a model that nobody is known to serve, whether each is.
+    /// Whether each upstream that serves the model, and that the request may go to, is drained; of a model that nobody of
+    /// these is known to serve, whether each of them is.
     pub(crate) fn is_drained(&self) -> bool {
         let columns = &self.snapshot.columns;
         let serves = self.model.map_or(&[][..], |row| &row.serves[..]);
         let word = |column: &[u64], at: usize| column.get(at).copied().unwrap_or(0);
-        let is_drained = |of: &dyn Fn(usize) -> u64| {
+        let all_of = |of: &dyn Fn(usize) -> u64| {
             let mut any = false;
             let all = columns.live.iter().enumerate().all(|(at, live)| {
                 let set = live & of(at);
@@ -112,6 +114,20 @@ impl<'a> PickCx<'a> {
                 set & !self.frozen.drained(at) == 0
             });
             (any, all)
+        };
+        let all_of_subset = |only: &[UpstreamId], of: &dyn Fn(usize) -> u64| {
+            let mut any = false;
+            let places = only.iter().filter_map(|id| self.snapshot.index(id.as_str()));
+            let mut those = places.filter(|at| of(at.get() / LANES) >> (at.get() % LANES) & 1 == 1);
+            let all = those.all(|at| {
+                any = true;
+                self.frozen.drained(at.get() / LANES) >> (at.get() % LANES) & 1 == 1
+            });
+            (any, all)
+        };
+        let is_drained = |of: &dyn Fn(usize) -> u64| match self.only {
+            None => all_of(of),
+            Some(only) => all_of_subset(only, of),
         };
         if self.facts.model.is_some()
             && let (true, all) = is_drained(&|at| word(&columns.any_model, at) | word(serves, at))

@@ -110,6 +110,7 @@ impl Snapshot {
             facts: ask.facts,
             now: ask.now,
             seed: ask.seed,
+            only: ask.only,
             frozen,
             model,
             signals: self.tree.signals(),
@@ -128,16 +129,18 @@ impl Snapshot {
         .run(self.tree.root(), &mut set)
     }
 
-    /// Takes out who is not allowed. Where there was nobody to begin with, what that means is for the tree to say.
+    /// Takes out who is not allowed. Where there was nobody to begin with, or nobody of the subset lets requests in now, what
+    /// that means is for the tree to say.
     fn allow(&self, lost: &[UpstreamIndex], ask: &Ask<'_>, set: &mut CandidateSet<'_>) -> Result<(), Ending> {
+        if let Some(only) = ask.only {
+            let known = || only.iter().filter_map(|id| self.index(id.as_str()));
+            if !self.is_empty() && known().next().is_none() {
+                return Err(Ending::new(Class::Never, Reason::NotInSubset, NodeId(0)));
+            }
+            set.keep(known());
+        }
         if set.is_empty() {
             return Ok(());
-        }
-        if let Some(only) = ask.only {
-            set.keep(only.iter().filter_map(|id| self.index(id.as_str())));
-        }
-        if set.is_empty() {
-            return Err(Ending::new(Class::Never, Reason::NotInSubset, NodeId(0)));
         }
         for id in ask.except {
             if let Some(upstream) = self.index(id.as_str()) {

@@ -121,8 +121,8 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewConnection;
 
-/// The only upstreams that a request may go to: an extension of the request that the router gets. None of these, or an empty
-/// list: 503.
+/// The only upstreams that a request may go to: an extension of the request that the router gets. None that is
+/// known, or an empty list: 503 at once. Who is known and lets nobody in for now is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Only(pub Arc<[UpstreamId]>);
 

@@ -80,7 +80,7 @@ impl Upstream for Actor {
 struct World {
     router: Router,
     stage: Stage,
-    _statuses: StatusLoop,
+    statuses: StatusLoop,
 }
 
 /// A router over upstreams that do this, none of which is limited.
@@ -107,7 +107,7 @@ async fn world(once: bool, plays: &[(&'static str, Play)], options: RouterOption
     World {
         router: Router::new(published, clock, options),
         stage,
-        _statuses: statuses,
+        statuses,
     }
 }
 
@@ -361,4 +361,28 @@ async fn a_compressed_body_cannot_be_made_to_ask_for_another_model() {
     assert_eq!(world.router.handle(ask("a")).await.status(), 200);
     let refused = world.router.handle(ask("b")).await;
     assert_eq!(reason(&refused), (415, "content_encoding".to_owned()));
+}
+
+#[tokio::test]
+async fn who_may_only_go_where_nobody_is_let_in_now_waits_for_him() {
+    let world = world(false, &ABC, RouterOptions::default()).await;
+    let only = Only(ids(&["a"]));
+    world
+        .statuses
+        .set_draining(UpstreamId::new("a").unwrap(), true)
+        .await
+        .unwrap();
+    let asked = world.ask(|with| drop(with.insert(only.clone())));
+    let lets_in = async {
+        let waits = |line: &str| line.starts_with("paddler_waiting_requests{") && line.ends_with(" 1");
+        eventually("it waits", || world.router.metrics_page().lines().any(waits)).await;
+        world
+            .statuses
+            .set_draining(UpstreamId::new("a").unwrap(), false)
+            .await
+            .unwrap();
+    };
+    let (response, ()) = tokio::join!(asked, lets_in);
+    assert_eq!(response.status(), 200);
+    assert_eq!(world.calls()[0].0, "a");
 }

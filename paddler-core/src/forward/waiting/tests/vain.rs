@@ -80,7 +80,8 @@ async fn who_will_not_wait_gets_what_is_idle_though_others_wait_for_another_mode
 
 #[tokio::test(start_paused = true)]
 async fn when_to_come_again_is_said_by_those_to_whom_the_request_may_go() {
-    let (board, places) = with(&[("a", &["x"]), ("b", &["x"])]);
+    // Of one who is idle, and of whom the request may not make use, nothing is said.
+    let (board, places) = with(&[("a", &["x"]), ("b", &["x"]), ("idle", &["x"])]);
     let (mut x, tried) = (asks_for("x"), Tried::default());
     for (upstream, seconds) in [("a", 12), ("b", 14)] {
         x.only = Some(Arc::new([id(upstream)]));
