@@ -5,20 +5,16 @@ use std::io::{self, Write};
 use paddler_core::config::{Config, Mode};
 
 use crate::args::{Check, For};
-use crate::front::Front;
 use crate::written::{Told, Written};
 use crate::{Failure, secrets, settings};
 
 /// Prints what the file comes to, or every fault in it.
 pub(crate) fn check(check: &Check) -> Result<(), Failure> {
-    let (mode, front) = match check.r#for {
-        For::Gateway => (Mode::Gateway, Front::Clients),
-        For::Balancer => (Mode::Balancer, Front::Clients),
+    let mode = match check.r#for {
+        For::Gateway => Mode::Gateway,
+        For::Balancer => Mode::Balancer,
         #[cfg(feature = "envoy")]
-        For::EndpointPicker => (
-            Mode::Gateway,
-            Front::Envoy(paddler_envoy::PickerOptions::default()),
-        ),
+        For::EndpointPicker => Mode::Gateway,
     };
     // Once: it may be a pipe.
     let text = settings::text(&check.file, "the config")?;
@@ -27,7 +23,7 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         writeln!(io::stdout(), "{file}: sound; a file of clients' keys")?;
         return Ok(());
     }
-    let config = sound(check, &text, (mode, &front))?;
+    let config = sound(check, &text, mode)?;
     let upstreams = match config.upstreams.len() {
         0 => "no upstream, so --upstream is needed".to_owned(),
         1 => "1 upstream".to_owned(),
@@ -38,7 +34,7 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
 }
 
 /// The config, if nothing is wrong with it and with the files that it names.
-fn sound(check: &Check, text: &str, (mode, front): (Mode, &Front)) -> Result<Config, Failure> {
+fn sound(check: &Check, text: &str, mode: Mode) -> Result<Config, Failure> {
     let (config, faults) = settings::read(&check.file, text, mode);
     let name = check.file.display();
     let mut told: Vec<Told> = Vec::new();
@@ -52,9 +48,6 @@ fn sound(check: &Check, text: &str, (mode, front): (Mode, &Front)) -> Result<Con
         }));
     } else if let Err(itself) = settings::not_itself(&config) {
         told.push((None, itself.to_string()));
-    }
-    if let Some(fault) = front.fault(&config) {
-        told.push((None, format!("{name}: {fault}")));
     }
     let missing = Written::new(&check.file, text).missing(&config);
     let (missing, of_missing): (Vec<_>, Vec<_>) = missing.into_iter().unzip();

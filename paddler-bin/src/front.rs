@@ -7,7 +7,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use paddler_core::config::Config;
+#[cfg(feature = "envoy")]
+use paddler_core::config::ClientCertificates;
+use paddler_core::config::{Config, ListenerTls};
 use paddler_core::forward::{Router, RouterOptions, ServeOptions, Served, serve};
 use paddler_core::upstream::Connect;
 use paddler_core::upstream::http::HttpConnect;
@@ -62,16 +64,6 @@ impl Front {
             }
         }
     }
-
-    /// What it cannot do that a config asks for.
-    pub(crate) fn fault(&self, config: &Config) -> Option<&'static str> {
-        if matches!(self, Self::Clients) || config.tls.is_none() {
-            return None;
-        }
-        let fault = "`tls` is about clients, whose connections Envoy has here: leave it out, and keep the gRPC listener \
-                     where only Envoy gets to";
-        Some(fault)
-    }
 }
 
 impl Desk {
@@ -85,20 +77,23 @@ impl Desk {
     }
 
     /// Says in the log where those who ask come in, and whether that is as open as it must not be.
-    pub(crate) fn say_where(&self, address: SocketAddr, over_tls: bool) {
+    pub(crate) fn say_where(&self, address: SocketAddr, tls: Option<&ListenerTls>) {
         match self {
             Self::Clients(_) => {
-                tracing::info!(url = url(address, over_tls), %address, "listening for requests");
+                tracing::info!(url = url(address, tls.is_some()), %address, "listening for requests");
             }
             #[cfg(feature = "envoy")]
             Self::Envoy(_) => {
-                if !address.ip().is_loopback() {
+                let asks_who = tls.is_some_and(|tls| {
+                    tls.client_ca.is_some() && tls.client_certificates == ClientCertificates::Required
+                });
+                if !address.ip().is_loopback() && !asks_who {
                     tracing::warn!(
-                        "the picker speaks no TLS and asks for no key: whoever reaches {address} may ask it, and is believed as \
-                         Envoy is; let only Envoy get there"
+                        "whoever reaches {address} may ask the picker, and is believed as Envoy is: let only Envoy get there, or \
+                         ask for its certificate (`tls` with `client_ca`)"
                     );
                 }
-                tracing::info!(%address, "listening for requests: Envoy asks here, by gRPC ext_proc");
+                tracing::info!(%address, over_tls = tls.is_some(), "listening for requests: Envoy asks here, by gRPC ext_proc");
             }
         }
     }
@@ -114,7 +109,7 @@ impl Desk {
         match self {
             Self::Clients(router) => serve(listener, router, options, stop, cut).await,
             #[cfg(feature = "envoy")]
-            Self::Envoy(picker) => paddler_envoy::serve(listener, picker, options.grace, stop, cut).await,
+            Self::Envoy(picker) => paddler_envoy::serve(listener, picker, options, stop, cut).await,
         }
     }
 }

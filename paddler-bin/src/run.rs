@@ -57,9 +57,6 @@ impl Gateway {
     /// Opens the listeners and begins to follow the upstreams.
     pub(crate) async fn start(loaded: Loaded, front: &Front) -> Result<Self, Failure> {
         let Loaded { mut config, secrets } = loaded;
-        if let Some(fault) = front.fault(&config) {
-            return Err(fault.into());
-        }
         let Secrets {
             specs,
             keys,
@@ -152,7 +149,7 @@ impl Gateway {
             ask,
         ));
         let address = listener.local_addr()?;
-        desk.say_where(address, self.tls.is_some());
+        desk.say_where(address, config.tls.as_ref());
         if let Some(listener) = self.management {
             let address = listener.local_addr()?;
             let mut options = config.serve_options();

@@ -14,6 +14,7 @@
 //! | module | the question it answers |
 //! |---|---|
 //! | `service` | Who may open a stream, and how is it served? |
+//! | `incoming` | How do Envoy's connections come in? |
 //! | `stream` | How does one stream go from end to end? |
 //! | `reader` | What does Envoy say, and in which order may it? |
 //! | `transport` | How does a request get to an upstream that Envoy speaks to? |
@@ -30,7 +31,7 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use paddler_core::Clock;
-//! use paddler_core::forward::{Router, RouterOptions};
+//! use paddler_core::forward::{Router, RouterOptions, ServeOptions};
 //! use paddler_core::schedule::trees;
 //! use paddler_core::status::{FixedList, PollOptions, StatusBoard, StatusLoop};
 //! use paddler_core::upstream::{UpstreamSpec, http::HttpConnect};
@@ -46,7 +47,7 @@
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:9002").await?;
 //! let never = std::future::pending;
 //! let picker = Picker::new(router, &connect, &options);
-//! serve(listener, picker, std::time::Duration::from_secs(30), never(), never()).await?;
+//! serve(listener, picker, ServeOptions::default(), never(), never()).await?;
 //! # Ok(()) }
 //! ```
 
@@ -57,6 +58,7 @@ mod exchange;
 mod gateway;
 mod heads;
 mod health;
+mod incoming;
 mod modes;
 mod options;
 mod reader;

@@ -10,13 +10,11 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
 };
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use http::StatusCode;
-use paddler_core::forward::{Refusal, Router, Served};
-use tokio::net::TcpListener;
+use paddler_core::forward::{Accept, Refusal, Router, ServeOptions, Served};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_health::pb::health_server::HealthServer;
 
@@ -24,6 +22,7 @@ use crate::addresses::Map;
 use crate::counts::Counts;
 use crate::exchange::Out;
 use crate::health;
+use crate::incoming::incoming;
 use crate::options::PickerOptions;
 use crate::stream::{self, Shared};
 use crate::transport::EnvoyConnect;
@@ -120,17 +119,18 @@ impl ExternalProcessor for Picker {
     }
 }
 
-/// Serves a picker, and the gRPC health service beside it.
+/// Serves a picker, and the gRPC health service beside it, over TLS if the options say so. Of them, `tls` and `grace` count:
+/// how many streams there may be is said by [`PickerOptions`].
 ///
 /// Once `stop` is done, nobody is let in any more, and Envoy is told to open its streams elsewhere; those that are open go on
-/// for `grace`, or until `cut` is done. Says how many streams were cut then.
+/// for the grace time, or until `cut` is done. Says how many streams were cut then.
 ///
 /// # Errors
 /// When nobody can be let in any more.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Accept,
     picker: Picker,
-    grace: Duration,
+    options: ServeOptions,
     stop: impl Future<Output = ()> + Send,
     cut: impl Future<Output = ()> + Send,
 ) -> io::Result<Served> {
@@ -140,8 +140,6 @@ pub async fn serve(
     let largest = picker.max_message;
     let service = ExternalProcessorServer::new(picker).max_decoding_message_size(largest);
     let stopping = Notify::new();
-    // Small messages go to and fro: none must wait for the answer to the one before (40 ms).
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -150,13 +148,13 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
         .add_service(health)
         .add_service(service)
-        .serve_with_incoming_shutdown(incoming, async {
+        .serve_with_incoming_shutdown(incoming(listener, options.tls), async {
             stop.await;
             stopping.notify_one();
         });
     let over = async {
         stopping.notified().await;
-        sleep(grace).await;
+        sleep(options.grace).await;
     };
     tokio::select! {
         ended = server => ended.map(|()| Served::Whole).map_err(io::Error::other),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use envoy::{Stream, list, request_body, request_headers, response_body, response_headers, with_metadata};
 use http::{Request, Response};
-use paddler_core::forward::{Body, BoxError, Router, RouterOptions};
+use paddler_core::forward::{Body, BoxError, Router, RouterOptions, ServeOptions};
 use paddler_core::schedule::filters::{Bound, all_of, kv_cache, lora_active, queue_depth};
 use paddler_core::schedule::{Class, Condition, Node, Signals, Tree, costs};
 use paddler_core::status::{StatusBoard, StatusEvent};
@@ -95,7 +95,7 @@ async fn world(tree: Tree, pods: &[Value], counts_waiting: bool) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let never = std::future::pending;
-    tokio::spawn(serve(listener, picker, envoy::HANG, never(), never()));
+    tokio::spawn(serve(listener, picker, ServeOptions::default(), never(), never()));
     let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
     World {
         channel,

@@ -39,12 +39,3 @@ async fn a_picker_that_others_may_reach_warns_of_it() {
     let program = Program::start(&args, &[]);
     program.logs(|line| line.contains("WARN") && line.contains("let only Envoy get there"));
 }
-
-#[tokio::test]
-async fn check_for_the_picker_tells_what_it_cannot_do() {
-    let text = "tls: {certificate: a.pem, key: b.pem}\nupstreams: [{url: \"http://a\"}]\n";
-    let file = path("picker_tls.yaml", text);
-    let ended = run(&["check", "--for=endpoint-picker", &file], &[]).await;
-    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
-    assert!(ended.log.contains("`tls` is about clients"), "{ended:?}");
-}

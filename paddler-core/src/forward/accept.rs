@@ -7,9 +7,11 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 /// Lets clients in, one after the other.
 ///
@@ -70,6 +72,40 @@ impl Connection {
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         Self(Kind::Other(Box::new(stream)))
     }
+
+    /// Its stream, for a server of the host's own.
+    pub fn into_stream(self) -> impl AsyncRead + AsyncWrite + Send + Unpin + 'static {
+        let stream: Box<dyn Io> = match self.0 {
+            Kind::Tcp(stream) => Box::new(stream),
+            Kind::Other(stream) => stream,
+        };
+        stream
+    }
+}
+
+/// The next connection, and who made it. What goes wrong with the listener is waited out, such as that there are no file
+/// descriptors.
+pub async fn let_in(listener: &mut impl Accept) -> (Connection, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            // About one connection, which is gone.
+            Err(error) if is_of_one_connection(&error) => {}
+            // Out of descriptors or memory: others end and give theirs back.
+            Err(error) => {
+                tracing::error!(%error, "no connection can be accepted; trying again in a second");
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
 impl From<TcpStream> for Connection {
@@ -96,3 +132,16 @@ pub struct Peer(pub SocketAddr);
 /// adds it. By it upstreams are told the scheme ([`Forwarded`](crate::config::Forwarded)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OverTls;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn small_messages_of_tcp_do_not_wait_for_each_other() {
+        let mut listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (connection, _) = let_in(&mut listener).await;
+        assert!(matches!(&connection.0, Kind::Tcp(stream) if stream.nodelay().unwrap()));
+    }
+}

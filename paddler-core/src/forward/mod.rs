@@ -149,7 +149,7 @@ mod usage;
 mod vetting;
 mod waiting;
 
-pub use accept::{Accept, Connection, OverTls, Peer};
+pub use accept::{Accept, Connection, OverTls, Peer, let_in};
 pub use acquire::Acquired;
 pub(crate) use again::Again;
 pub use body::{Body, BoxError};

@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::accept::{Accept, Connection, Peer};
+use super::accept::{Accept, Connection, Peer, let_in};
 use super::body::Body;
 use super::serving::{self, Serving};
 #[cfg(feature = "tls")]
@@ -161,26 +161,8 @@ async fn accept(
 ) -> io::Result<(Connection, Peer, OwnedSemaphorePermit)> {
     let closed = || io::Error::other("the limit of connections is gone");
     let place = places.clone().acquire_owned().await.map_err(|_| closed())?;
-    loop {
-        match listener.accept().await {
-            Ok((connection, address)) => return Ok((connection, Peer(address), place)),
-            // About one connection, which is gone.
-            Err(error) if is_of_one_connection(&error) => {}
-            // Out of descriptors or memory: others end and give theirs back.
-            Err(error) => {
-                tracing::error!(%error, "no connection can be accepted; trying again in a second");
-                sleep(Duration::from_secs(1)).await;
-            }
-        }
-    }
-}
-
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
+    let (connection, address) = let_in(listener).await;
+    Ok((connection, Peer(address), place))
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use super::server::places;
 use crate::config::{ClientCertificates, ListenerTls};
@@ -90,10 +89,17 @@ impl Tls {
         self.0.config.store(other.0.config.load_full());
     }
 
-    /// Agrees with a client on how to speak. True: on HTTP/2. One that speaks plain HTTP is told so.
-    pub(super) async fn accept<I>(&self, io: I) -> io::Result<(TlsStream<NoPlain<I>>, bool)>
+    /// Agrees with a client on how to speak, within the time that is set for it. True: on HTTP/2. One that speaks plain HTTP is
+    /// told so.
+    ///
+    /// # Errors
+    /// When they do not agree, or the client is too slow.
+    pub async fn accept<I>(
+        &self,
+        io: I,
+    ) -> io::Result<(impl AsyncRead + AsyncWrite + Send + Unpin + use<I>, bool)>
     where
-        I: AsyncRead + AsyncWrite + Unpin,
+        I: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let Inner {
             settings,

@@ -159,13 +159,17 @@ pub(crate) fn with_metadata(
 
 impl Stream {
     pub(crate) async fn open(channel: Channel) -> Self {
+        Self::try_open(channel).await.unwrap()
+    }
+
+    pub(crate) async fn try_open(channel: Channel) -> Result<Self, Status> {
         let (say, said) = mpsc::channel(8);
         let mut client = ExternalProcessorClient::new(channel).max_encoding_message_size(usize::MAX);
         let hear = timeout(HANG, client.process(ReceiverStream::new(said)));
-        Self {
+        Ok(Self {
             say: Some(say),
-            hear: hear.await.expect("no answer").unwrap().into_inner(),
-        }
+            hear: hear.await.expect("no answer")?.into_inner(),
+        })
     }
 
     pub(crate) async fn say(&self, message: ProcessingRequest) {

@@ -10,4 +10,5 @@ mod gateway;
 mod health;
 mod hostile;
 mod modes;
+mod tls;
 mod world;

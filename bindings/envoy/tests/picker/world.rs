@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::{Request, Response};
 use paddler_core::Clock;
-use paddler_core::forward::{Body, BoxError, Router, RouterOptions, Served};
+use paddler_core::forward::{Body, BoxError, Router, RouterOptions, ServeOptions, Served};
 use paddler_core::schedule::{Tree, trees};
 use paddler_core::status::{BoardOptions, FixedList, StatusBoard, StatusLoop};
 use paddler_core::upstream::{Connect, Models, Upstream, UpstreamSpec};
@@ -42,17 +42,21 @@ pub(crate) struct Setup {
     pub(crate) router: RouterOptions,
     pub(crate) board: BoardOptions,
     pub(crate) tree: Tree,
+    pub(crate) serve: ServeOptions,
 }
 
 impl Setup {
     pub(crate) fn new() -> Self {
         let mut board = BoardOptions::default();
         board.settle = Duration::from_millis(50);
+        let mut serve = ServeOptions::default();
+        serve.grace = HANG;
         Self {
             picker: PickerOptions::default(),
             router: RouterOptions::default(),
             board,
             tree: trees::gateway(),
+            serve,
         }
     }
 
@@ -84,7 +88,7 @@ impl Setup {
         let served = tokio::spawn(serve(
             listener,
             picker.clone(),
-            HANG,
+            self.serve,
             async move { drop(stopped.wait_for(|stop| *stop).await) },
             async move { drop(was_cut.wait_for(|cut| *cut).await) },
         ));
