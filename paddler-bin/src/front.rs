@@ -93,7 +93,7 @@ impl Desk {
                          ask for its certificate (`tls` with `client_ca`)"
                     );
                 }
-                tracing::info!(%address, over_tls = tls.is_some(), "listening for requests: Envoy asks here, by gRPC ext_proc");
+                tracing::info!(over_tls = tls.is_some(), %address, "listening for requests: Envoy asks here, by gRPC ext_proc");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What a client gets.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -231,4 +232,62 @@ async fn a_list_of_addresses_is_more_than_original_dst_takes() {
     let world = World::start(&envoy, Example::OriginalDst, &both, &[], |text| text).await;
     let answer = world.ask(post(CHAT, &chat("tiny", 1))).await;
     assert_eq!((answer.status, answer.text()), (503, "no healthy upstream"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_asks_over_tls_and_shows_who_it_is() {
+    let Some(envoy) = envoy() else { return };
+    let engine = engine().await;
+    let [own, of_envoy] = ["picker", "envoy"].map(certificate);
+    let config = format!(
+        "tls: {{certificate: {}, key: {}, client_ca: {}}}\n",
+        own.0, own.1, of_envoy.0
+    );
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real_envoy_tls.yaml");
+    std::fs::write(&file, config).unwrap();
+    let config = format!("--config={}", file.display());
+    let edit = |text: String| {
+        let of_picker = "    load_assignment:\n      cluster_name: picker\n";
+        assert!(text.contains(of_picker));
+        let tls = format!(
+            "    transport_socket:
+      name: envoy.transport_sockets.tls
+      typed_config:
+        \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        sni: localhost
+        common_tls_context:
+          tls_certificates: [{{certificate_chain: {{filename: {}}}, private_key: {{filename: {}}}}}]
+          validation_context: {{trusted_ca: {{filename: {}}}}}
+",
+            of_envoy.0, of_envoy.1, own.0
+        );
+        text.replace(of_picker, &(tls + of_picker))
+    };
+    let world = World::start(
+        &envoy,
+        Example::OriginalDst,
+        &[engine.addr()],
+        &["--fallbacks=0", &config],
+        edit,
+    )
+    .await;
+    let answer = world.ask(post(CHAT, &chat("tiny", 4))).await;
+    assert!(answer.is_good(), "{answer:?}");
+    assert_eq!(world.figure("paddler_picker_streams_total").await, 1.0);
+    world.quiet().await;
+}
+
+/// The files of a certificate that signs itself, and of its key.
+fn certificate(name: &str) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let texts = [
+        ("pem", made.cert.pem()),
+        ("key", made.signing_key.serialize_pem()),
+    ];
+    let [certificate, key] = texts.map(|(kind, text)| {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("real_envoy_{name}.{kind}"));
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    });
+    (certificate, key)
 }
