@@ -68,11 +68,18 @@ def create_app(upstreams: Mapping[str, str]) -> FastAPI:
             lease.sent()
             try:
                 answer = await client.send(send, stream=True)
-            except httpx.ConnectError:
+            except (httpx.ConnectError, httpx.ConnectTimeout):
                 # Nothing was sent, so it may go elsewhere; the others hear of it.
                 lease.failed("unreachable")
                 tried.append(lease.upstream.id)
                 continue
+            except httpx.TransportError as error:
+                # It may have been worked on, so whether to ask again is the client's to say; the upstream's health hears of it.
+                late = isinstance(error, httpx.TimeoutException)
+                lease.failed("late" if late else "broke")
+                lease.release()
+                message = f"the upstream gave no answer: {type(error).__name__}"
+                return JSONResponse({"error": {"message": message}}, 504 if late else 502)
             except BaseException:
                 lease.release()
                 raise
@@ -83,9 +90,13 @@ def create_app(upstreams: Mapping[str, str]) -> FastAPI:
             # The lease is held until the last byte; a client that goes away makes it settle.
             try:
                 with lease:
-                    async for chunk in answer.aiter_raw():
-                        lease.first_byte()
-                        yield chunk
+                    try:
+                        async for chunk in answer.aiter_raw():
+                            lease.first_byte()
+                            yield chunk
+                    except httpx.TransportError as error:
+                        lease.failed("late" if isinstance(error, httpx.TimeoutException) else "cut_short")
+                        raise
             finally:
                 await answer.aclose()
 

@@ -7,6 +7,7 @@ The strategy implements ``CustomRoutingStrategyBase``; as a logger it hears how 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,12 +26,14 @@ NOTE = "paddler_lease"
 class PaddlerStrategy(CustomRoutingStrategyBase, CustomLogger):
     """Picks deployments by a tree. ``board`` has to be started, so that requests can wait for room."""
 
-    def __init__(self, board: paddler.Board, deployments: Sequence[Mapping[str, Any]], timeout: float = 30.0) -> None:
+    def __init__(self, board: paddler.Board, deployments: Sequence[Mapping[str, Any]], timeout: float = 30.0, longest: float = 3600.0) -> None:
         super().__init__()
         self.board = board
         self.router = paddler.Router(board)
         self.timeout = timeout
-        self.leases: dict[str, paddler.Lease] = {}
+        #: LiteLLM does not tell of a stream that nobody reads to its end: after so many seconds its lease is given back.
+        self.longest = longest
+        self.leases: dict[str, tuple[float, paddler.Lease]] = {}
         for deployment in deployments:
             parameters = deployment["litellm_params"]
             # LiteLLM's addresses end with /v1, and Paddler's are those of the servers.
@@ -78,14 +81,25 @@ class PaddlerStrategy(CustomRoutingStrategyBase, CustomLogger):
         if request_kwargs is not None:
             number = uuid.uuid4().hex
             request_kwargs.setdefault("metadata", {})[NOTE] = number
-            self.leases[number] = lease
+            self.leases[number] = (time.monotonic(), lease)
+            self._forget()
         deployment = lease.upstream.extra
         assert isinstance(deployment, Mapping)
         return deployment
 
+    def _forget(self) -> None:
+        """Gives back what is too old. The oldest stands first."""
+        now = time.monotonic()
+        for number, (since, lease) in list(self.leases.items()):
+            if now - since <= self.longest:
+                break
+            self.leases.pop(number, None)
+            lease.release()
+
     def _lease(self, kwargs: Mapping[str, Any]) -> paddler.Lease | None:
         metadata = kwargs["litellm_params"].get("metadata") or {}
-        return self.leases.pop(metadata.get(NOTE, ""), None)
+        _, lease = self.leases.pop(metadata.get(NOTE, ""), (0.0, None))
+        return lease
 
     def log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
         if lease := self._lease(kwargs):

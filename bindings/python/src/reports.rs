@@ -42,6 +42,13 @@ impl Report {
     fn new(py: Python<'_>, extra: Option<Py<PyAny>>, signals: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut report = CoreReport::new();
         if let Some(signals) = signals {
+            for (name, value) in signals {
+                if value.extract::<f64>().is_ok_and(|number| !number.is_finite()) {
+                    return Err(PyValueError::new_err(format!(
+                        "{name}: {value} is no number that can be reported"
+                    )));
+                }
+            }
             let text: String = py.import("json")?.call_method1("dumps", (signals,))?.extract()?;
             let mut said: Value = serde_json::from_str(&text).map_err(invalid)?;
             let known = serde_json::to_value(&report).map_err(invalid)?;
@@ -52,6 +59,16 @@ impl Report {
                 if name == "models" {
                     *value = listed(value.take());
                 }
+                if name == "kv_cache_usage"
+                    && value.as_f64().is_some_and(|share| !(0.0..=1.0).contains(&share))
+                {
+                    return Err(PyValueError::new_err(format!(
+                        "{name}: {value} is no share from 0 to 1"
+                    )));
+                }
+                let alone = Value::Object([(name.clone(), value.clone())].into_iter().collect());
+                serde_json::from_value::<CoreReport>(alone)
+                    .map_err(|error| invalid(format!("{name}: {error}")))?;
             }
             report = serde_json::from_value(said).map_err(invalid)?;
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -69,6 +70,54 @@ def test_a_proxy_in_fastapi(engines: Callable[..., Engine]) -> None:
             refused = client.post(path, json=body)
             assert refused.status_code == status and refused.headers["x-paddler-reason"], refused.text
         eventually("all is given back", lambda: not any(app.state.board.in_flight(name) for name in upstreams))
+
+
+def test_the_proxy_in_fastapi_tells_of_an_engine_that_breaks_off() -> None:
+    pytest.importorskip("fastapi")
+    httpx = pytest.importorskip("httpx")
+    from fastapi_proxy import create_app
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def break_off() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+
+        threading.Thread(target=break_off, daemon=True).start()
+        bad = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        app = create_app({"a": bad, "b": bad})
+        with served(app) as url, httpx.Client(base_url=url, timeout=HANG) as client:
+            board = app.state.board
+            for name in "ab":
+                board.upsert(name, bad, models=["tiny"])
+
+            def ejected() -> bool:
+                answer = client.post("/v1/chat/completions", json=chat("tiny"))
+                assert answer.status_code == 502, answer.text
+                return any(board.health(name) != "healthy" for name in "ab")
+
+            eventually("it is left out", ejected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_stream_that_nobody_reads_to_its_end_holds_its_place_no_longer_than_is_said() -> None:
+    pytest.importorskip("litellm")
+    from litellm_strategy import PaddlerStrategy
+
+    deployment = {"model_name": "tiny", "litellm_params": {"api_base": "http://127.0.0.1:1/v1"}, "model_info": {"id": "a"}}
+    with paddler.Board("balancer").start(poll_interval=None) as board:
+        strategy = PaddlerStrategy(board, [deployment], longest=-1.0)
+        for _ in range(3):
+            strategy.get_available_deployment("tiny", request_kwargs={})
+        assert not strategy.leases
+        strategy.longest = 60.0
+        strategy.get_available_deployment("tiny", request_kwargs={})
+        assert len(strategy.leases) == 1
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -338,3 +338,14 @@ def test_waiting_and_explaining_take_no_arguments_of_each_other() -> None:
     for call, name in [(router.explain, "timeout"), (router.wait, "explain"), (router.wait, "done")]:
         with pytest.raises(TypeError, match=name):
             call(**{name: True})
+
+
+@pytest.mark.parametrize(
+    ("signal", "value"),
+    [("waiting", True), ("waiting", -1), ("waiting", 2**32), ("running", "x"), ("kv_cache_usage", float("nan"))]
+    + [("kv_cache_usage", share) for share in (-0.1, 45.0, 7e300)],
+)
+def test_a_signal_that_cannot_be_is_named(signal: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=signal):
+        paddler.Report(**{signal: value})
+    assert paddler.Report(kv_cache_usage=1.0, waiting=0).as_dict()["kv_cache_usage"] == 1.0

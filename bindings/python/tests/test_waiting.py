@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -267,6 +268,46 @@ def test_what_threads_tell_a_running_board_is_seen_by_their_own_next_pick() -> N
             sys.setswitchinterval(interval)
             for thread in threads:
                 thread.join(HANG)
+
+
+def test_who_leaves_the_queue_makes_room_in_it() -> None:
+    async def run(router: Router) -> None:
+        first = await router.acquire()
+        leaves = asyncio.create_task(router.acquire(timeout=HANG))
+        await asyncio.sleep(0.05)
+        leaves.cancel()
+        await asyncio.gather(leaves, return_exceptions=True)
+        stays = asyncio.create_task(router.acquire(timeout=HANG))
+        # Were the first still in it, the queue would be full.
+        await asyncio.sleep(0.05)
+        assert not stays.done()
+        first.complete()
+        (await stays).complete()
+
+    with started(max_requests=1, max_wait=HANG) as board:
+        asyncio.run(run(Router(board)))
+
+
+def test_what_is_said_by_name_holds_for_who_waits_too() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def judge(request: paddler.Facts, candidate: paddler.Candidate) -> bool:
+        seen.append((request.model, request.stream, request.prompt_tokens, request.tenant, request.session))
+        return True
+
+    board = Board([n.require(judge), n.random()])
+    for name in "ab":
+        board.upsert(name, "http://127.0.0.1:1")
+    with board.start(poll_interval=None, max_wait=0.2):
+        router = Router(board)
+        said: Any = {"model": "m", "stream": True, "prompt_tokens": 7, "tenant": "t", "session": "s"}
+        for call in (router.pick, router.wait):
+            lease = call(exclude=["a"], **said)
+            assert lease.upstream.id == "b"
+            lease.complete()
+        with pytest.raises(paddler.Refused):
+            router.wait(exclude=["a", "b"])
+    assert seen and set(seen) == {("m", True, 7, "t", "s")}
 
 
 def child(text: str) -> subprocess.CompletedProcess[str]:
