@@ -45,9 +45,12 @@ impl Out {
         }
     }
 
-    /// Done once something could not be sent.
+    /// Done once something could not be sent, or nobody is there any more who would take it.
     pub(crate) async fn gone(&self) {
-        self.was_gone.notified().await;
+        tokio::select! {
+            () = self.was_gone.notified() => {}
+            () = self.to.closed() => {}
+        }
     }
 
     pub(crate) async fn send(&self, answer: ProcessingResponse) -> Result<(), Gone> {
@@ -82,7 +85,8 @@ pub(crate) enum Piece {
 pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    pub(crate) served: Option<UpstreamId>,
+    /// Who may have answered, if it is said: all that listen at that address.
+    pub(crate) served: Vec<UpstreamId>,
     pub(crate) body: PieceBody,
 }
 

@@ -109,7 +109,8 @@ pub(crate) fn served<'a>(
 ) -> Option<SocketAddr> {
     let told = || text(metadata?.filter_metadata.get(LB)?.fields.get(SERVED)?);
     let attribute = attributes.find_map(|attributes| text(attributes.fields.get("upstream.address")?));
-    told().or(attribute)?.parse().ok()
+    let address = |text: Option<&str>| text?.parse().ok();
+    address(told()).or_else(|| address(attribute))
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -178,6 +179,8 @@ mod tests {
         assert_eq!(other, "10.0.0.2:80".parse().ok());
         let nonsense = metadata(LB, SERVED, value("gpu-1"));
         assert_eq!(served(Some(&nonsense), std::iter::empty()), None);
+        let other = served(Some(&nonsense), [&attributes].into_iter());
+        assert_eq!(other, "10.0.0.2:80".parse().ok(), "nonsense hides nothing");
     }
 
     #[test]

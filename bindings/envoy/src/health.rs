@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use paddler_core::forward::Router;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,7 +23,11 @@ const EXT_PROC: &str = "envoy.service.ext_proc.v3.ExternalProcessor";
 
 /// Answers for a router.
 #[derive(Debug)]
-pub(crate) struct Answers(pub(crate) Router);
+pub(crate) struct Answers {
+    pub(crate) router: Router,
+    /// True once nobody is let in any more: who watches is told, and let go.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
 
 fn status(router: &Router, service: &str) -> Option<ServingStatus> {
     match service {
@@ -47,7 +52,7 @@ impl Health for Answers {
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let service = &request.get_ref().service;
         let unknown = || Status::not_found("ask for liveness, readiness or the ext_proc service");
-        let status = status(&self.0, service).ok_or_else(unknown)?;
+        let status = status(&self.router, service).ok_or_else(unknown)?;
         Ok(Response::new(answer(status)))
     }
 
@@ -57,7 +62,8 @@ impl Health for Answers {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (router, service) = (self.0.clone(), request.into_inner().service);
+        let (router, service) = (self.router.clone(), request.into_inner().service);
+        let mut stopping = self.stopping.clone();
         let (tell, told) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
             let mut before = None;
@@ -67,8 +73,12 @@ impl Health for Answers {
                     return;
                 }
                 before = Some(now);
+                if *stopping.borrow() {
+                    return;
+                }
                 tokio::select! {
                     () = tell.closed() => return,
+                    _ = stopping.changed() => {}
                     () = sleep(LOOK) => {}
                 }
             }

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Kind;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders, ProcessingRequest};
+use http::StatusCode;
+use paddler_core::forward::Refusal;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Status, Streaming};
 
@@ -23,10 +25,12 @@ use crate::modes::{RequestBody, ResponseBody};
 pub(crate) enum End {
     /// Envoy has ended the stream, or takes nothing any more.
     Closed,
-    /// Envoy has an answer already, though it was not told where to go: this is its head.
-    Overtaken(Box<HttpHeaders>),
-    /// A message was larger than may be.
-    TooLarge,
+    /// Envoy has an answer already, though it was not told where to go: this is its head, and how its body is shown.
+    Overtaken(Box<HttpHeaders>, ResponseBody),
+    /// A client's request that the router does not get to see.
+    Refused(Refusal),
+    /// An answer that is to be cut short.
+    Cut(Status),
     /// What Envoy said may not be said, or cannot be read.
     Fault(Status),
 }
@@ -39,6 +43,11 @@ impl From<Gone> for End {
 
 fn fault(what: impl Into<String>) -> End {
     End::Fault(Status::invalid_argument(what))
+}
+
+fn too_large() -> Refusal {
+    let message = "a message is larger than may be";
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
 }
 
 /// Where what Envoy says is put.
@@ -71,7 +80,7 @@ impl Reader {
             let message = match inbound.message().await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Err(End::Closed),
-                Err(status) if status.code() == Code::OutOfRange => return Err(End::TooLarge),
+                Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large())),
                 Err(_) => return Err(End::Closed),
             };
             self.take(message).await?;
@@ -96,8 +105,8 @@ impl Reader {
                 let attributes = attributes.values().chain(head.attributes.values());
                 let served = gateway::served(metadata_context.as_ref(), attributes);
                 let served = match served {
-                    Some(address) => self.exchange.map.who(|at| at == address).await.into_iter().next(),
-                    None => None,
+                    Some(address) => self.exchange.map.who(|at| at == address).await,
+                    None => Vec::new(),
                 };
                 self.response_head(head, served)
             }
@@ -139,13 +148,13 @@ impl Reader {
     fn response_head(
         &mut self,
         head: HttpHeaders,
-        served: Option<paddler_core::upstream::UpstreamId>,
+        served: Vec<paddler_core::upstream::UpstreamId>,
     ) -> Result<(), End> {
         let Some(put) = self.response_head.take() else {
             return Err(fault("the headers of a response came twice"));
         };
         if !self.exchange.is_placed() {
-            return Err(End::Overtaken(Box::new(head)));
+            return Err(End::Overtaken(Box::new(head), self.exchange.modes.response));
         }
         let (status, headers) = read_response(&head.headers.unwrap_or_default()).map_err(fault)?;
         let ended = head.end_of_stream || self.exchange.modes.response == ResponseBody::Hidden;

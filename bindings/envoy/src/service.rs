@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use http::StatusCode;
 use paddler_core::forward::{Accept, Refusal, Router, ServeOptions, Served};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -23,7 +23,7 @@ use crate::counts::Counts;
 use crate::exchange::Out;
 use crate::health;
 use crate::incoming::incoming;
-use crate::options::PickerOptions;
+use crate::options::{GatewayHeaders, PickerOptions};
 use crate::stream::{self, Shared};
 use crate::transport::EnvoyConnect;
 
@@ -63,6 +63,8 @@ impl Picker {
                 router,
                 map,
                 counts: Counts::default(),
+                believes_headers: options.gateway_headers == GatewayHeaders::Believed,
+                cut: watch::Sender::new(false),
             }),
             streams: Arc::new(Semaphore::new(max_streams)),
             max_message: options.max_message,
@@ -112,7 +114,12 @@ impl ExternalProcessor for Picker {
         };
         let shared = self.shared.clone();
         tokio::spawn(async move {
-            stream::serve(shared, inbound, peer, out).await;
+            let mut cut = shared.cut.subscribe();
+            tokio::select! {
+                biased;
+                _ = cut.wait_for(|cut| *cut) => {}
+                () = stream::serve(shared.clone(), inbound, peer, out) => {}
+            }
             drop(permit);
         });
         Ok(Response::new(ReceiverStream::new(answers)))
@@ -135,11 +142,14 @@ pub async fn serve(
     cut: impl Future<Output = ()> + Send,
 ) -> io::Result<Served> {
     let shared = picker.shared.clone();
-    let health = HealthServer::new(health::Answers(picker.router().clone()));
+    let (going, stopping) = watch::channel(false);
+    let health = HealthServer::new(health::Answers {
+        router: picker.router().clone(),
+        stopping: stopping.clone(),
+    });
     let streams = u32::try_from(picker.max_streams).unwrap_or(u32::MAX);
     let largest = picker.max_message;
     let service = ExternalProcessorServer::new(picker).max_decoding_message_size(largest);
-    let stopping = Notify::new();
     let server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -150,15 +160,16 @@ pub async fn serve(
         .add_service(service)
         .serve_with_incoming_shutdown(incoming(listener, options.tls), async {
             stop.await;
-            stopping.notify_one();
+            going.send_replace(true);
         });
     let over = async {
-        stopping.notified().await;
+        let mut stopping = stopping;
+        stopping.wait_for(|stopping| *stopping).await.ok();
         sleep(options.grace).await;
     };
     tokio::select! {
         ended = server => ended.map(|()| Served::Whole).map_err(io::Error::other),
-        () = over => Ok(shared.counts.cut()),
-        () = cut => Ok(shared.counts.cut()),
+        () = over => Ok(shared.cut()),
+        () = cut => Ok(shared.cut()),
     }
 }

@@ -14,9 +14,10 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingReque
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use paddler_core::forward::{Body, Peer, Refusal, Router};
+use paddler_core::forward::{Body, Peer, Refusal, Router, Served};
 use paddler_core::request::Dialect;
 use paddler_core::upstream::{Carried, Extensions, Only};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
@@ -42,6 +43,19 @@ pub(crate) struct Shared {
     pub(crate) router: Router,
     pub(crate) map: Map,
     pub(crate) counts: Counts,
+    /// The gateway's headers count.
+    pub(crate) believes_headers: bool,
+    /// True once what is open is to end at once.
+    pub(crate) cut: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Ends all that is open. Says how much that is.
+    pub(crate) fn cut(&self) -> Served {
+        let open = self.counts.cut();
+        self.cut.send_replace(true);
+        open
+    }
 }
 
 /// What has become of a response.
@@ -65,11 +79,11 @@ pub(crate) async fn serve(
     };
     let said = match end {
         End::Closed => return,
-        End::Overtaken(head) => return echo(&mut inbound, &out, *head).await,
-        End::TooLarge => {
-            let status = StatusCode::PAYLOAD_TOO_LARGE;
-            let refusal = Refusal::new(status, "body_too_large", "a message is larger than may be");
-            refuse(&out, refusal).await
+        End::Overtaken(head, shown) => return echo(&mut inbound, &out, *head, shown).await,
+        End::Refused(refusal) => refuse(&out, refusal).await,
+        End::Cut(status) => {
+            out.fail(status).await;
+            Ok(())
         }
         End::Fault(status) => {
             shared.counts.fault();
@@ -114,29 +128,56 @@ async fn run(
         // Or the body would not come.
         out.send(answers::pass_headers(About::Request)).await?;
     }
-    {
+    let passed = {
         let mut reading = pin!(reader.read(inbound));
         let mut handling = pin!(handle(&shared.router, request, &exchange));
         tokio::select! {
             read = &mut reading => {
                 read?;
-                handling.await?;
+                tokio::select! {
+                    passed = handling => passed?,
+                    () = out.gone() => return Err(End::Closed),
+                }
             }
-            passed = &mut handling => match passed? {
-                Passed::Immediate => {}
-                // It was answered before all of it had been read.
-                Passed::Through if !exchange.response_ended.load(Relaxed) => reading.await?,
-                Passed::Through => {}
-            },
+            passed = &mut handling => {
+                let passed = passed?;
+                // It may have been answered before all of it had been read.
+                if matches!(passed, Passed::Through) && !exchange.response_ended.load(Relaxed) {
+                    reading.await?;
+                }
+                passed
+            }
             () = out.gone() => return Err(End::Closed),
         }
-    }
+    };
     // Envoy ends it: it could still be saying something.
-    let rest = async { while matches!(inbound.message().await, Ok(Some(_))) {} };
+    let rest = rest(inbound, out, exchange.modes, passed);
     if timeout(LINGER, rest).await.is_err() {
         tracing::debug!("a stream on which all has been said is ended here");
     }
     Ok(())
+}
+
+/// Hears what Envoy still says of a request whose answer we do not see to its end, and lets it pass: it would wait for that.
+async fn rest(inbound: &mut Streaming<ProcessingRequest>, out: &Out, modes: Modes, passed: Passed) {
+    while let Ok(Some(message)) = inbound.message().await {
+        let answer = match message.request {
+            _ if matches!(passed, Passed::Immediate) => continue,
+            Some(Kind::RequestBody(_)) if modes.request == RequestBody::Late => {
+                answers::pass_body(About::Request)
+            }
+            Some(Kind::RequestTrailers(_)) if !modes.request.is_read() => {
+                answers::pass_trailers(About::Request)
+            }
+            Some(Kind::ResponseTrailers(_)) if modes.response == ResponseBody::Hidden => {
+                answers::pass_trailers(About::Response)
+            }
+            _ => continue,
+        };
+        if out.send(answer).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Makes a request of the first message.
@@ -158,7 +199,9 @@ async fn begin(
         ));
     };
     let modes = Modes::of(first.protocol_config.as_ref()).map_err(fault)?;
-    let head = RequestHead::read(&sent.headers.unwrap_or_default()).map_err(fault)?;
+    // A client can have caused it, and a stream that fails is let through where Envoy's failure mode allows it.
+    let head = RequestHead::read(&sent.headers.unwrap_or_default())
+        .map_err(|malformed| End::Refused(Refusal::new(StatusCode::BAD_REQUEST, "bad_header", malformed)))?;
     let only = match gateway::subset(first.metadata_context.as_ref()) {
         Some(allowed) => {
             let is_allowed = |at: SocketAddr| {
@@ -169,7 +212,7 @@ async fn begin(
         }
         None => None,
     };
-    let (request, body, to) = request(&head, modes, sent.end_of_stream);
+    let (request, body, to) = request(shared, &head, modes, sent.end_of_stream);
     let (exchange, response_head) =
         Exchange::new(modes, (head, sent.end_of_stream), out.clone(), shared.map.clone());
     let mut request = request.map(|()| body);
@@ -190,7 +233,7 @@ async fn begin(
 type BodyTo = Option<tokio::sync::mpsc::Sender<crate::exchange::Piece>>;
 
 /// The request as the router gets it, its body, and where that is put as it comes.
-fn request(head: &RequestHead, modes: Modes, is_bare: bool) -> (Request<()>, Body, BodyTo) {
+fn request(shared: &Shared, head: &RequestHead, modes: Modes, is_bare: bool) -> (Request<()>, Body, BodyTo) {
     let mut request = Request::new(());
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = head.uri.clone();
@@ -210,7 +253,8 @@ fn request(head: &RequestHead, modes: Modes, is_bare: bool) -> (Request<()>, Bod
         return (request, Body::empty(), None);
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let model = head.headers.get(MODEL).and_then(|model| model.to_str().ok());
+    let model = head.headers.get(MODEL).filter(|_| shared.believes_headers);
+    let model = model.and_then(|model| model.to_str().ok());
     let body = model.map_or_else(
         || "{}".to_owned(),
         |model| format!("{{\"model\":{}}}", json_text(model)),
@@ -244,7 +288,7 @@ async fn handle(router: &Router, request: Request<Body>, exchange: &Exchange) ->
         .await?;
     let cut = |cut| match cut {
         Cut::Gone => End::Closed,
-        Cut::Broken(error) => End::Fault(Status::aborted(format!("the answer was cut short: {error}"))),
+        Cut::Broken(error) => End::Cut(Status::aborted(format!("the answer was cut short: {error}"))),
     };
     if exchange.modes.response == ResponseBody::Duplex {
         if *has_body {
@@ -278,7 +322,7 @@ async fn immediate(response: Response<Body>, exchange: &Exchange) -> Result<Pass
 }
 
 /// Envoy has an answer of its own before it was told where to go: it passes as it is.
-async fn echo(inbound: &mut Streaming<ProcessingRequest>, out: &Out, head: HttpHeaders) {
+async fn echo(inbound: &mut Streaming<ProcessingRequest>, out: &Out, head: HttpHeaders, shown: ResponseBody) {
     let passing = async {
         out.send(answers::pass_headers(About::Response)).await?;
         let mut ended = head.end_of_stream;
@@ -286,6 +330,10 @@ async fn echo(inbound: &mut Streaming<ProcessingRequest>, out: &Out, head: HttpH
             match message.request {
                 Some(Kind::ResponseBody(body)) => {
                     ended = body.end_of_stream;
+                    if shown != ResponseBody::Duplex {
+                        out.send(answers::pass_body(About::Response)).await?;
+                        continue;
+                    }
                     for piece in answers::pieces(About::Response, &body.body.into(), ended) {
                         out.send(piece).await?;
                     }

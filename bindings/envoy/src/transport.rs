@@ -15,7 +15,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
 use paddler_core::upstream::http::UpstreamKey;
-use paddler_core::upstream::{CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamSpec};
+use paddler_core::upstream::{
+    CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamId, UpstreamSpec,
+};
 
 use crate::addresses::Addresses;
 use crate::answers::{self, About, Destination, overwrite};
@@ -49,6 +51,7 @@ impl Connect for EnvoyConnect {
         Ok(Arc::new(EnvoyUpstream {
             polls: self.polls.connect(spec)?,
             addresses: self.addresses.clone(),
+            id: spec.id.clone(),
             url: spec.url.clone(),
             key: spec.extensions.get().cloned(),
         }))
@@ -67,6 +70,7 @@ pub(crate) struct Rider(pub(crate) Arc<Exchange>);
 struct EnvoyUpstream {
     polls: Arc<dyn Upstream>,
     addresses: Arc<Addresses>,
+    id: UpstreamId,
     url: String,
     key: Option<UpstreamKey>,
 }
@@ -101,7 +105,9 @@ impl Upstream for EnvoyUpstream {
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
         response.extensions_mut().insert(FromEnvoy);
-        if let Some(id) = head.served {
+        if !head.served.contains(&self.id)
+            && let Some(id) = head.served.into_iter().next()
+        {
             response.extensions_mut().insert(ServedBy(id));
         }
         Ok(response)

@@ -207,3 +207,27 @@ async fn an_objective_says_who_waits_first() {
     drop(Arc::new((first, last, urgent)));
     world.quiet().await;
 }
+
+#[tokio::test]
+async fn of_several_upstreams_at_one_address_the_one_that_was_picked_has_answered() {
+    let world = Setup::new()
+        .start(["a", "b"].map(|id| spec(id, "http://10.0.0.1:8000")))
+        .await;
+    for _ in 0..8 {
+        let mut stream = world.open().await;
+        stream.ask((DUPLEX, DUPLEX), &[]).await;
+        stream.placed().await;
+        stream.body().await;
+        let open = || ["a", "b"].map(|id| world.open_at(id));
+        let before = open();
+        let served = "x-gateway-destination-endpoint-served";
+        let head = response_headers("200", &[], false);
+        stream
+            .say(with_metadata(head, "envoy.lb", served, text("10.0.0.1:8000")))
+            .await;
+        stream.response_head().await;
+        assert_eq!(open(), before);
+        drop(stream);
+        world.quiet().await;
+    }
+}

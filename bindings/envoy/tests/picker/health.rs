@@ -48,3 +48,26 @@ async fn it_is_ready_while_somebody_can_serve_and_alive_in_any_case() {
     assert_eq!(news.unwrap().unwrap().status, not);
     assert_eq!(check(&world).await, [not, not, serving, not]);
 }
+
+#[tokio::test]
+async fn who_watches_does_not_hold_up_the_end() {
+    let world = Setup::new().start(one()).await;
+    let mut client = HealthClient::new(world.channel.clone());
+    let service = "readiness".to_owned();
+    let watch = client.watch(HealthCheckRequest { service }).await.unwrap();
+    let mut watch = watch.into_inner();
+    watch.message().await.unwrap();
+    world.picker.router().stop();
+    world.stop();
+    let told = tokio::spawn(async move {
+        let mut last = None;
+        while let Ok(Some(answer)) = watch.message().await {
+            last = Some(answer.status);
+        }
+        last
+    });
+    // The grace time is as long as a test may hang.
+    let ended = tokio::time::timeout(HANG / 2, told).await.expect("it goes on");
+    assert_eq!(ended.unwrap(), Some(2), "that it serves no more");
+    assert_eq!(world.served().await, paddler_core::forward::Served::Whole);
+}

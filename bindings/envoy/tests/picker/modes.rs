@@ -1,6 +1,9 @@
 //! Other modes than both ways at once.
 
+use envoy_types::pb::envoy::service::ext_proc::v3::CommonResponse;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Heard;
+use paddler_core::upstream::{ModelEntry, Models, UpstreamSpec};
+use paddler_envoy::GatewayHeaders;
 
 use super::envoy::*;
 use super::world::{Setup, one};
@@ -146,4 +149,65 @@ async fn an_answer_of_envoys_own_that_comes_before_a_place_passes_as_it_is() {
     stream.say(response_body("too large", true)).await;
     assert_eq!(stream.body().await, b"too large");
     world.quiet().await;
+}
+
+#[tokio::test]
+async fn what_comes_after_the_head_of_an_answer_without_body_phase_passes_at_once() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    stream.ask((DUPLEX, NONE), &[]).await;
+    stream.placed().await;
+    stream.body().await;
+    stream.say(response_headers("200", &[], false)).await;
+    stream.response_head().await;
+    stream.say(response_trailers()).await;
+    assert!(matches!(
+        stream.hear().await,
+        Ok(Some(Heard::ResponseTrailers(_)))
+    ));
+    let mut stream = world.open().await;
+    let head = request_headers("POST", CHAT, &[], false);
+    stream.say(with_modes(head, STREAMED, NONE)).await;
+    stream.placed().await;
+    stream.say(response_headers("200", &[], false)).await;
+    stream.response_head().await;
+    stream.say(request_body("more", false)).await;
+    assert!(matches!(stream.hear().await, Ok(Some(Heard::RequestBody(_)))));
+}
+
+#[tokio::test]
+async fn an_answer_of_envoys_own_passes_in_the_mode_in_which_it_is_shown() {
+    for (request, response) in [(BUFFERED, STREAMED), (BUFFERED, BUFFERED), (DUPLEX, STREAMED)] {
+        let world = Setup::new().start(one()).await;
+        let mut stream = world.open().await;
+        let head = request_headers("POST", CHAT, &[], false);
+        stream.say(with_modes(head, request, response)).await;
+        if request == BUFFERED {
+            stream.hear().await.unwrap();
+        }
+        stream.say(response_headers("413", &[], false)).await;
+        stream.response_head().await;
+        for (piece, ends) in [("", false), ("too large", true)] {
+            stream.say(response_body(piece, ends)).await;
+            let Ok(Some(Heard::ResponseBody(answer))) = stream.hear().await else {
+                panic!("a piece is not answered");
+            };
+            assert_eq!(answer.response.unwrap_or_default(), CommonResponse::default());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_does_not_count_names_no_model() {
+    for (headers, model) in [(GatewayHeaders::Believed, 404), (GatewayHeaders::Ignored, 0)] {
+        let set = |setup: &mut Setup| setup.picker.gateway_headers = headers;
+        let small = UpstreamSpec::new("a", "http://10.0.0.1:8000").unwrap();
+        let small = small.models(Models::Listed(vec![ModelEntry::new("small")]));
+        let world = Setup::new().with(set).start([small]).await;
+        let mut stream = world.open().await;
+        let head = request_headers("POST", CHAT, &[("x-gateway-model-name", "big")], false);
+        stream.say(with_modes(head, NONE, DUPLEX)).await;
+        let refused = stream.placed_or_refused().await.err();
+        assert_eq!(refused.map_or(0, |refused| refused.0), model);
+    }
 }
