@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use paddler_core::status::Published;
-use paddler_core::upstream::UpstreamId;
+use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout};
 
@@ -42,8 +42,7 @@ impl Map {
     /// Where this upstream listens.
     pub(crate) async fn address(&self, id: &UpstreamId) -> Option<SocketAddr> {
         let snapshot = self.published.load_full();
-        let url = &snapshot.find(id.as_str())?.spec().url;
-        self.addresses.find(url).await.ok()
+        self.addresses.of(snapshot.find(id.as_str())?.spec()).await.ok()
     }
 
     /// Who listens where `wanted` says.
@@ -52,35 +51,11 @@ impl Map {
         let mut who = Vec::new();
         for (_, entry) in snapshot.iter() {
             let spec = entry.spec();
-            if self.addresses.find(&spec.url).await.is_ok_and(&wanted) {
+            if self.addresses.of(spec).await.is_ok_and(&wanted) {
                 who.push(spec.id.clone());
             }
         }
         who
-    }
-}
-
-/// The host and the port of an upstream's URL.
-pub(crate) fn authority(url: &str) -> io::Result<(&str, u16)> {
-    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, format!("{url:?} names no host"));
-    let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // Colons within brackets belong to an IPv6 address.
-    let after_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
-    let (host, port) = match authority[after_host..].find(':') {
-        Some(colon) => authority.split_at(after_host + colon),
-        None => (authority, ""),
-    };
-    let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().map_err(|_| invalid())?,
-        None if scheme.eq_ignore_ascii_case("https") => 443,
-        None => 80,
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() {
-        Err(invalid())
-    } else {
-        Ok((host, port))
     }
 }
 
@@ -89,9 +64,13 @@ impl Addresses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where this URL leads.
-    pub(crate) async fn find(&self, url: &str) -> io::Result<SocketAddr> {
-        let (host, port) = authority(url)?;
+    /// Where this upstream's URL leads.
+    pub(crate) async fn of(&self, spec: &UpstreamSpec) -> io::Result<SocketAddr> {
+        let (host, port) = spec.host_and_port().map_err(io::Error::other)?;
+        self.find(&host, port).await
+    }
+
+    async fn find(&self, host: &str, port: u16) -> io::Result<SocketAddr> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(SocketAddr::new(ip, port));
         }
@@ -120,30 +99,15 @@ impl Addresses {
 mod tests {
     use super::*;
 
-    #[test]
-    fn hosts_and_ports_of_urls() {
-        for (url, host, port) in [
-            ("http://10.0.0.3:8080", "10.0.0.3", 8080),
-            ("http://[::1]:8080/", "::1", 8080),
-            ("https://gpu-1", "gpu-1", 443),
-            ("http://[fe80::1]", "fe80::1", 80),
-        ] {
-            assert_eq!(authority(url).unwrap(), (host, port));
-        }
-        for url in ["", "10.0.0.3:80", "http://", "http://:80", "http://a:b"] {
-            assert!(authority(url).is_err(), "{url}");
-        }
-    }
-
     #[tokio::test]
     async fn an_address_is_itself_and_a_name_is_looked_up_once() {
         let addresses = Addresses::default();
-        let found = addresses.find("http://[::1]:81").await.unwrap();
+        let found = addresses.find("::1", 81).await.unwrap();
         assert_eq!(found.to_string(), "[::1]:81");
         assert!(addresses.known().is_empty());
-        let found = addresses.find("http://localhost:82").await.unwrap();
+        let found = addresses.find("localhost", 82).await.unwrap();
         assert!(found.ip().is_loopback() && found.port() == 82);
         assert_eq!(addresses.known().len(), 1);
-        assert!(addresses.find("http://nobody.invalid:82").await.is_err());
+        assert!(addresses.find("nobody.invalid", 82).await.is_err());
     }
 }

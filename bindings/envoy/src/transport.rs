@@ -15,9 +15,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
 use paddler_core::upstream::http::UpstreamKey;
-use paddler_core::upstream::{
-    CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamId, UpstreamSpec,
-};
+use paddler_core::upstream::{CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamSpec};
 
 use crate::addresses::Addresses;
 use crate::answers::{self, About, Destination, overwrite};
@@ -51,9 +49,7 @@ impl Connect for EnvoyConnect {
         Ok(Arc::new(EnvoyUpstream {
             polls: self.polls.connect(spec)?,
             addresses: self.addresses.clone(),
-            id: spec.id.clone(),
-            url: spec.url.clone(),
-            key: spec.extensions.get().cloned(),
+            spec: spec.clone(),
         }))
     }
 }
@@ -70,9 +66,7 @@ pub(crate) struct Rider(pub(crate) Arc<Exchange>);
 struct EnvoyUpstream {
     polls: Arc<dyn Upstream>,
     addresses: Arc<Addresses>,
-    id: UpstreamId,
-    url: String,
-    key: Option<UpstreamKey>,
+    spec: UpstreamSpec,
 }
 
 #[async_trait]
@@ -85,7 +79,7 @@ impl Upstream for EnvoyUpstream {
         };
         let address = self
             .addresses
-            .find(&self.url)
+            .of(&self.spec)
             .await
             .map_err(CallError::unreachable)?;
         let (parts, body) = request.into_parts();
@@ -105,7 +99,7 @@ impl Upstream for EnvoyUpstream {
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
         response.extensions_mut().insert(FromEnvoy);
-        if !head.served.contains(&self.id)
+        if !head.served.contains(&self.spec.id)
             && let Some(id) = head.served.into_iter().next()
         {
             response.extensions_mut().insert(ServedBy(id));
@@ -138,7 +132,7 @@ impl EnvoyUpstream {
         for name in &SYSTEM_OWNED {
             headers.remove(name);
         }
-        if let Some(key) = &self.key {
+        if let Some(key) = self.spec.extensions.get::<UpstreamKey>() {
             headers.insert(AUTHORIZATION, key.authorization().clone());
             headers.remove(X_API_KEY);
         }
