@@ -36,7 +36,7 @@ pub(crate) const BASE_MODEL: HeaderName = HeaderName::from_static("x-gateway-bas
 
 const OBJECTIVE: HeaderName = HeaderName::from_static("x-gateway-inference-objective");
 const FAIRNESS_ID: HeaderName = HeaderName::from_static("x-gateway-inference-fairness-id");
-const REWRITE: HeaderName = HeaderName::from_static("x-gateway-model-name-rewrite");
+pub(crate) const REWRITE: HeaderName = HeaderName::from_static("x-gateway-model-name-rewrite");
 
 /// What belongs to the gateway and its picker: from a client it goes no further.
 pub(crate) const SYSTEM_OWNED: [HeaderName; 6] = [
@@ -73,7 +73,8 @@ impl Annotate for Gateway {
         if let Some(tenant) = text(FAIRNESS_ID).filter(|tenant| tenant.len() <= LONGEST_TENANT) {
             (facts.tenant, facts.tenant_weight) = (Some(tenant.into()), 1);
         }
-        if let Some(model) = text(REWRITE) {
+        // Where the body names none there is nothing to write it over, and the engine would serve what it likes.
+        if let Some(model) = text(REWRITE).filter(|_| facts.model.is_some()) {
             facts.model = Some(model.into());
         }
     }
@@ -85,9 +86,9 @@ pub(crate) type Allowed = (IpAddr, Option<u16>);
 /// The addresses that a request may go to, if it is said. What is no address is none.
 pub(crate) fn subset(metadata: Option<&Metadata>) -> Option<Vec<Allowed>> {
     let hint = metadata?.filter_metadata.get(SUBSET_HINT)?;
-    let texts: Vec<&str> = match hint.fields.get(SUBSET)?.kind.as_ref()? {
-        Kind::ListValue(list) => list.values.iter().filter_map(text).collect(),
-        Kind::StringValue(text) => vec![text],
+    let texts: Vec<&str> = match hint.fields.get(SUBSET)?.kind.as_ref() {
+        Some(Kind::ListValue(list)) => list.values.iter().filter_map(text).collect(),
+        Some(Kind::StringValue(text)) => vec![text],
         _ => Vec::new(),
     };
     let each = texts.iter().flat_map(|text| text.split(','));
@@ -96,10 +97,10 @@ pub(crate) fn subset(metadata: Option<&Metadata>) -> Option<Vec<Allowed>> {
 
 fn allowed(text: &str) -> Option<Allowed> {
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some((address.ip(), Some(address.port())));
+        return Some((address.ip().to_canonical(), Some(address.port())));
     }
     let bare = text.trim_start_matches('[').trim_end_matches(']');
-    bare.parse().ok().map(|ip| (ip, None))
+    bare.parse().ok().map(|ip: IpAddr| (ip.to_canonical(), None))
 }
 
 /// The address that answered, if it is said: in the gateway's metadata, or in Envoy's own attribute.
@@ -153,7 +154,12 @@ mod tests {
         assert_eq!(of(value("10.0.0.1:80, [::1]:81")), Some(both));
         let machines = vec![(ip("10.0.0.1"), None), (ip("::1"), None), (ip("::2"), None)];
         assert_eq!(of(list(&["10.0.0.1", "[::1]", "::2"])), Some(machines));
+        assert_eq!(
+            of(list(&["[::ffff:10.0.0.1]:80"])),
+            Some(vec![(ip("10.0.0.1"), Some(80))])
+        );
         // Set, and nobody in it.
+        assert_eq!(of(Value { kind: None }), Some(vec![]));
         assert_eq!(of(list(&[])), Some(vec![]));
         assert_eq!(of(list(&["gpu-1:80", ""])), Some(vec![]));
         assert_eq!(
@@ -191,6 +197,7 @@ mod tests {
         };
         let read = |name: HeaderName, value: &str| {
             let (mut headers, mut facts) = (HeaderMap::new(), RequestFacts::new());
+            facts.model = Some("asked".into());
             headers.insert(name, value.parse().unwrap());
             gateway.annotate(&headers, &mut facts);
             facts

@@ -50,6 +50,11 @@ fn too_large() -> Refusal {
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
 }
 
+fn trailers() -> Refusal {
+    let message = "fields come after a body that is empty: send it without";
+    Refusal::new(StatusCode::BAD_REQUEST, "trailers", message)
+}
+
 /// Where what Envoy says is put.
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -141,6 +146,10 @@ impl Reader {
             request_trailers.store(true, Relaxed);
             put(&mut self.request_body, Vec::new(), true).await;
             return Ok(());
+        }
+        if modes.request == RequestBody::Whole && self.request_body.is_some() {
+            // Envoy shows no body that is empty, and the headers can be changed no more: it would go on without a place.
+            return Err(End::Refused(trailers()));
         }
         Ok(out.send(answers::pass_trailers(About::Request)).await?)
     }

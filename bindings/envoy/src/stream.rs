@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Kind;
-use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
+use envoy_types::pb::envoy::service::ext_proc::v3::{HeaderMutation, HttpHeaders, ProcessingRequest};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use paddler_core::forward::{Body, Peer, Refusal, Router, Served};
+use paddler_core::forward::{Body, Peer, Refusal, Router, Served, drop_look_alikes};
 use paddler_core::request::Dialect;
 use paddler_core::upstream::{Carried, Extensions, Only};
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ use crate::addresses::Map;
 use crate::answers::{self, About};
 use crate::counts::Counts;
 use crate::exchange::{Exchange, Gone, Out, PieceBody};
-use crate::gateway::{self, MODEL};
+use crate::gateway::{self, MODEL, REWRITE, SYSTEM_OWNED};
 use crate::heads::{RequestHead, difference};
 use crate::modes::{Modes, RequestBody, ResponseBody};
 use crate::reader::{End, Reader};
@@ -125,8 +125,14 @@ async fn run(
         shared.counts.unfollowed();
     }
     if exchange.modes.request == RequestBody::Whole && !exchange.is_bare {
-        // Or the body would not come.
-        out.send(answers::pass_headers(About::Request)).await?;
+        // Or the body would not come. What else comes of it, it goes nowhere that its client names.
+        let remove_headers = SYSTEM_OWNED.map(|name| name.to_string()).into();
+        let mutation = HeaderMutation {
+            remove_headers,
+            ..HeaderMutation::default()
+        };
+        out.send(answers::change_headers(About::Request, mutation))
+            .await?;
     }
     let passed = {
         let mut reading = pin!(reader.read(inbound));
@@ -193,12 +199,16 @@ async fn begin(
             "a picker that may only look on cannot pick: leave observability_mode out".to_owned(),
         ));
     }
-    let Some(Kind::RequestHeaders(sent)) = first.request else {
-        return Err(fault(
-            "a stream begins with the headers of a request: set request_header_mode: SEND".to_owned(),
-        ));
-    };
     let modes = Modes::of(first.protocol_config.as_ref()).map_err(fault)?;
+    let sent = match first.request {
+        Some(Kind::RequestHeaders(sent)) => sent,
+        // Envoy has refused the request by itself, before it told of it.
+        Some(Kind::ResponseHeaders(head)) => return Err(End::Overtaken(Box::new(head), modes.response)),
+        _ => {
+            let message = "a stream begins with the headers of a request: set request_header_mode: SEND";
+            return Err(fault(message.to_owned()));
+        }
+    };
     // A client can have caused it, and a stream that fails is let through where Envoy's failure mode allows it.
     let head = RequestHead::read(&sent.headers.unwrap_or_default())
         .map_err(|malformed| End::Refused(Refusal::new(StatusCode::BAD_REQUEST, "bad_header", malformed)))?;
@@ -216,6 +226,7 @@ async fn begin(
     let (exchange, response_head) =
         Exchange::new(modes, (head, sent.end_of_stream), out.clone(), shared.map.clone());
     let mut request = request.map(|()| body);
+    drop_look_alikes(request.headers_mut());
     let mut rider = Extensions::default();
     rider.insert(Rider(exchange.clone()));
     let extensions = request.extensions_mut();
@@ -246,7 +257,8 @@ fn request(shared: &Shared, head: &RequestHead, modes: Modes, is_bare: bool) -> 
         let (to, body) = PieceBody::new();
         return (request, Body::new(body), Some(to));
     }
-    // What is in it is not known, but for the model, if whoever was asked before us has said it.
+    // What is in it is not known, but for the model, if whoever was asked before us has said it; nor can it be changed.
+    headers.remove(REWRITE);
     headers.remove(CONTENT_LENGTH);
     headers.remove(CONTENT_ENCODING);
     if head.method != Method::POST {

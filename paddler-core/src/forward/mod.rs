@@ -164,3 +164,4 @@ pub use router::{Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
+pub use vetting::drop_look_alikes;

@@ -85,8 +85,21 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
 const OTHER_METHOD: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
 
 /// Servers that hand headers on as variables (CGI, WSGI) take `x_forwarded_for` for `x-forwarded-for`. Such names of what is
-/// judged or set here go no further.
-fn drop_look_alikes(headers: &mut HeaderMap) {
+/// judged or set here go no further. [`serve`](super::serve) sees to it for each request; a host whose server is another calls
+/// this.
+///
+/// ```
+/// use http::HeaderMap;
+/// use paddler_core::forward::drop_look_alikes;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("x_forwarded_for", "10.0.0.1".parse().unwrap());
+/// headers.insert("x-http-method-override", "DELETE".parse().unwrap());
+/// headers.insert("x-mine", "1".parse().unwrap());
+/// drop_look_alikes(&mut headers);
+/// assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-mine"]);
+/// ```
+pub fn drop_look_alikes(headers: &mut HeaderMap) {
     const MEANT: [&str; 10] = [
         "authorization",
         "connection",

@@ -231,3 +231,32 @@ async fn of_several_upstreams_at_one_address_the_one_that_was_picked_has_answere
         world.quiet().await;
     }
 }
+
+#[tokio::test]
+async fn a_body_that_names_no_model_is_not_said_to_ask_for_one() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    let rewrite = [("x-gateway-model-name-rewrite", "small")];
+    stream.say(request_headers("POST", CHAT, &rewrite, false)).await;
+    stream.say(request_body(r#"{"messages":[]}"#, true)).await;
+    let placed = stream.placed().await;
+    assert!(!placed.set.contains_key("x-gateway-model-name"));
+    assert_eq!(stream.body().await, br#"{"messages":[]}"#);
+}
+
+#[tokio::test]
+async fn headers_that_some_servers_take_for_others_go_no_further() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    let names = [
+        "x-http-method-override",
+        "x_api_key",
+        "content_length",
+        "x_forwarded_for",
+    ];
+    stream.ask((DUPLEX, DUPLEX), &names.map(|name| (name, "7"))).await;
+    let placed = stream.placed().await;
+    for name in names {
+        assert!(placed.removed.iter().any(|removed| removed == name), "{name}");
+    }
+}

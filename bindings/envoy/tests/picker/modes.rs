@@ -22,7 +22,15 @@ async fn a_body_in_one_piece_is_placed_by_the_answer_to_it_and_stays_as_it_is() 
     let Some(Heard::RequestHeaders(passed)) = stream.hear().await.unwrap() else {
         panic!()
     };
-    assert!(passed.response.unwrap().header_mutation.is_none());
+    assert!(
+        passed
+            .response
+            .unwrap()
+            .header_mutation
+            .unwrap()
+            .set_headers
+            .is_empty()
+    );
     stream.say(request_body(BODY, true)).await;
     let placed = stream.placed().await;
     assert_eq!((placed.endpoints.len(), placed.body), (1, None));
@@ -210,4 +218,41 @@ async fn a_header_that_does_not_count_names_no_model() {
         let refused = stream.placed_or_refused().await.err();
         assert_eq!(refused.map_or(0, |refused| refused.0), model);
     }
+}
+
+#[tokio::test]
+async fn what_is_passed_before_its_body_is_seen_goes_nowhere_that_a_client_names() {
+    let world = Setup::new().start(one()).await;
+    let destination = ("x-gateway-destination-endpoint", "127.0.0.1:22");
+    for ends in [request_trailers(), request_body(BODY, true)] {
+        let mut stream = world.open().await;
+        let head = request_headers("POST", CHAT, &[destination], false);
+        stream.say(with_modes(head, BUFFERED, DUPLEX)).await;
+        let Ok(Some(Heard::RequestHeaders(passed))) = stream.hear().await else {
+            panic!("the headers do not pass");
+        };
+        let mutation = passed.response.unwrap().header_mutation.unwrap();
+        assert!(mutation.remove_headers.iter().any(|name| name == destination.0));
+        let refused = ends.request == request_trailers().request;
+        stream.say(ends).await;
+        let answer = stream.placed_or_refused().await;
+        // Envoy shows no empty body, and would go on with what it has.
+        assert_eq!(
+            answer
+                .err()
+                .is_some_and(|refusal| refusal == (400, "trailers".to_owned())),
+            refused
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_envoy_refuses_before_it_tells_of_the_request_passes_as_it_is() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    stream.say(response_headers("431", &[], false)).await;
+    stream.response_head().await;
+    stream.say(response_body("too large", true)).await;
+    assert_eq!(stream.body().await, b"too large");
+    assert_eq!(world.metric("paddler_picker_faults_total"), 0.0);
 }
