@@ -2,6 +2,8 @@
 
     pip install fastapi httpx uvicorn
     python examples/fastapi_proxy.py gpu-1=http://10.0.0.3:8080 gpu-2=http://10.0.0.4:8080
+
+It forwards POST under /v1, and nothing else.
 """
 
 from __future__ import annotations
@@ -107,5 +109,7 @@ def create_app(upstreams: Mapping[str, str]) -> FastAPI:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or not all("=" in argument for argument in sys.argv[1:]):
+        sys.exit("usage: fastapi_proxy.py NAME=URL ...")
     named = dict(argument.split("=", 1) for argument in sys.argv[1:])
     uvicorn.run(create_app(named), port=8000)

@@ -2,6 +2,15 @@
 
     pip install litellm
 
+It is a module to import:
+
+    deployments = [{"model_name": "llama", "model_info": {"id": "gpu-1"},
+                    "litellm_params": {"model": "openai/llama", "api_base": "http://10.0.0.3:8080/v1", "api_key": "none"}}]
+    with paddler.Board("gateway").start() as board:
+        router = litellm.Router(model_list=deployments)
+        PaddlerStrategy(board, deployments).register(router)
+        router.completion(model="llama", messages=[{"role": "user", "content": "Hi"}])
+
 The strategy implements ``CustomRoutingStrategyBase``; as a logger it hears how each request ended, and gives its lease back.
 """
 

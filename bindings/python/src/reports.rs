@@ -54,7 +54,15 @@ impl Report {
             let known = serde_json::to_value(&report).map_err(invalid)?;
             for (name, value) in said.as_object_mut().into_iter().flatten() {
                 if known.get(name).is_none() {
-                    return Err(PyTypeError::new_err(format!("{name:?} is no signal of a report")));
+                    let words: Vec<_> = known
+                        .as_object()
+                        .into_iter()
+                        .flat_map(|all| all.keys().cloned())
+                        .collect();
+                    let words = words.join(", ");
+                    return Err(PyTypeError::new_err(format!(
+                        "{name:?} is no signal of a report: {words}"
+                    )));
                 }
                 if name == "models" {
                     *value = listed(value.take());

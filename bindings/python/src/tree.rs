@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use paddler_core::config::{ConfigFaults, Key, Kind, Value, tree_from_value, tree_from_yaml};
 use paddler_core::schedule::{NodeId, Tree as CoreTree};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString, PyType};
 
@@ -100,7 +100,14 @@ impl Tree {
         filters: Option<&Bound<'_, PyDict>>,
         costs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let text = std::fs::read_to_string(&path)?;
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            // As Python's own: the number says which class, and the file is named.
+            let text = error.to_string();
+            match error.raw_os_error() {
+                Some(number) => PyOSError::new_err((number, text, path.clone())),
+                None => PyOSError::new_err(format!("{}: {text}", path.display())),
+            }
+        })?;
         Self::from_yaml(cls, &text, &path.to_string_lossy(), filters, costs)
     }
 
