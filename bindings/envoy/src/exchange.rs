@@ -101,8 +101,6 @@ pub(crate) struct Exchange {
     pub(crate) map: Map,
     /// Envoy has been told where to go, or is being told.
     placed: AtomicBool,
-    /// The request ends with trailers: they are answered after its body.
-    pub(crate) request_trailers: AtomicBool,
     pub(crate) response_trailers: AtomicBool,
     /// All of the response has come from Envoy.
     pub(crate) response_ended: AtomicBool,
@@ -127,7 +125,6 @@ impl Exchange {
             out,
             map,
             placed: AtomicBool::new(false),
-            request_trailers: AtomicBool::new(false),
             response_trailers: AtomicBool::new(false),
             response_ended: AtomicBool::new(false),
             head: Mutex::new(Some(head)),

@@ -45,13 +45,19 @@ fn fault(what: impl Into<String>) -> End {
     End::Fault(Status::invalid_argument(what))
 }
 
-fn too_large() -> Refusal {
+/// Of a message that no client has seen to be one.
+pub(crate) fn unreadable() -> Refusal {
+    let message = "what Envoy told of the request cannot be read";
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_header", message)
+}
+
+pub(crate) fn too_large() -> Refusal {
     let message = "a message is larger than may be";
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
 }
 
 fn trailers() -> Refusal {
-    let message = "fields come after a body that is empty: send it without";
+    let message = "fields come after the body: send it without";
     Refusal::new(StatusCode::BAD_REQUEST, "trailers", message)
 }
 
@@ -86,6 +92,8 @@ impl Reader {
                 Ok(Some(message)) => message,
                 Ok(None) => return Err(End::Closed),
                 Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large())),
+                // What ends without a word goes on unjudged.
+                Err(_) if !self.exchange.is_placed() => return Err(End::Refused(unreadable())),
                 Err(_) => return Err(End::Closed),
             };
             self.take(message).await?;
@@ -136,19 +144,10 @@ impl Reader {
     }
 
     async fn request_trailers(&mut self) -> Result<(), End> {
-        let Exchange {
-            modes,
-            out,
-            request_trailers,
-            ..
-        } = &*self.exchange;
-        if modes.request == RequestBody::Duplex && self.request_body.is_some() {
-            request_trailers.store(true, Relaxed);
-            put(&mut self.request_body, Vec::new(), true).await;
-            return Ok(());
-        }
-        if modes.request == RequestBody::Whole && self.request_body.is_some() {
-            // Envoy shows no body that is empty, and the headers can be changed no more: it would go on without a place.
+        let Exchange { modes, out, .. } = &*self.exchange;
+        if modes.request.is_read() && self.request_body.is_some() {
+            // As in front of the gateway: what comes after a body has no length that Envoy could say, and where the body is
+            // empty Envoy shows none and would go on without a place.
             return Err(End::Refused(trailers()));
         }
         Ok(out.send(answers::pass_trailers(About::Request)).await?)

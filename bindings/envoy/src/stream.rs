@@ -19,7 +19,7 @@ use paddler_core::request::Dialect;
 use paddler_core::upstream::{Carried, Extensions, Only};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::addresses::Map;
 use crate::answers::{self, About};
@@ -28,7 +28,7 @@ use crate::exchange::{Exchange, Gone, Out, PieceBody};
 use crate::gateway::{self, MODEL, REWRITE, SYSTEM_OWNED};
 use crate::heads::{RequestHead, difference};
 use crate::modes::{Modes, RequestBody, ResponseBody};
-use crate::reader::{End, Reader};
+use crate::reader::{End, Reader, too_large, unreadable};
 use crate::transport::{Cut, FromEnvoy, Rider, give};
 
 /// How long a stream may be open without a word: Envoy opens one when it has something to say.
@@ -117,8 +117,13 @@ async fn run(
 ) -> Result<(), End> {
     let first = timeout(SILENT, inbound.message()).await;
     let first = first.unwrap_or_else(|_| Err(Status::deadline_exceeded("nothing was said")));
-    let Ok(Some(first)) = first else {
-        return Err(End::Closed);
+    let first = match first {
+        Ok(Some(first)) => first,
+        Ok(None) => return Err(End::Closed),
+        Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large())),
+        Err(status) if status.code() == Code::DeadlineExceeded => return Err(End::Closed),
+        // What ends without a word goes on unjudged.
+        Err(_) => return Err(End::Refused(unreadable())),
     };
     let (request, exchange, mut reader) = begin(shared, first, peer, out).await?;
     if exchange.modes.response == ResponseBody::Hidden {

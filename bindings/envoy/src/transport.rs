@@ -5,7 +5,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use async_trait::async_trait;
 use envoy_types::pb::envoy::service::ext_proc::v3::HeaderMutation;
@@ -186,14 +185,11 @@ async fn place(
     } = exchange;
     match modes.request {
         RequestBody::Duplex if !is_bare => {
-            let trailers = exchange.request_trailers.load(Relaxed);
-            let length = body.size_hint().exact().filter(|_| !trailers);
+            let length = body.size_hint().exact();
             length_of(&mut destination.mutation, length);
             out.send(destination.answer(false)).await?;
             // What the router gives has no errors of its own.
-            give(About::Request, body, out, || trailers)
-                .await
-                .map_err(|_| Gone)
+            give(About::Request, body, out, || false).await.map_err(|_| Gone)
         }
         RequestBody::Whole if !is_bare => {
             if dispatch.rewritten {
