@@ -17,6 +17,7 @@ use paddler_core::forward::BoxError;
 use paddler_core::upstream::UpstreamId;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_stream::Stream;
 use tonic::Status;
 
 use crate::addresses::Map;
@@ -26,11 +27,38 @@ use crate::modes::Modes;
 /// How long Envoy may take nothing while something waits for it: what the gateway allows a client.
 const STALLED: Duration = Duration::from_secs(60);
 
+/// How many answers wait for Envoy to take them, on each stream.
+const WAITING: usize = 4;
+
+type Answer = Result<ProcessingResponse, Status>;
+
 /// The way to Envoy.
 #[derive(Debug, Clone)]
 pub(crate) struct Out {
-    to: mpsc::Sender<Result<ProcessingResponse, Status>>,
+    to: mpsc::Sender<Answer>,
     was_gone: Arc<Notify>,
+    all_said: Arc<AtomicBool>,
+}
+
+/// What Envoy hears. It ends with an error unless all was said: Envoy takes a plain end for leave to go on, whoever was to
+/// decide, so nothing that breaks off here may look like one.
+#[derive(Debug)]
+pub(crate) struct Said {
+    answers: mpsc::Receiver<Answer>,
+    all_said: Arc<AtomicBool>,
+}
+
+impl Stream for Said {
+    type Item = Answer;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let answer = std::task::ready!(self.answers.poll_recv(cx));
+        if answer.is_none() && !self.all_said.swap(true, Relaxed) {
+            let broken_off = Status::aborted("the picker broke off before all was said");
+            return Poll::Ready(Some(Err(broken_off)));
+        }
+        Poll::Ready(answer)
+    }
 }
 
 /// Envoy has ended the stream, or takes nothing.
@@ -38,11 +66,25 @@ pub(crate) struct Out {
 pub(crate) struct Gone;
 
 impl Out {
-    pub(crate) fn new(to: mpsc::Sender<Result<ProcessingResponse, Status>>) -> Self {
-        Self {
+    /// With what comes out at the other end.
+    pub(crate) fn new() -> (Self, Said) {
+        let (to, answers) = mpsc::channel(WAITING);
+        let all_said = Arc::<AtomicBool>::default();
+        let said = Said {
+            answers,
+            all_said: all_said.clone(),
+        };
+        let out = Self {
             to,
             was_gone: Arc::default(),
-        }
+            all_said,
+        };
+        (out, said)
+    }
+
+    /// Nothing is left to say: the stream may end.
+    pub(crate) fn all_said(&self) {
+        self.all_said.store(true, Relaxed);
     }
 
     /// Done once something could not be sent, or nobody is there any more who would take it.
@@ -64,7 +106,7 @@ impl Out {
         }
     }
 
-    async fn push(&self, item: Result<ProcessingResponse, Status>) -> Result<(), Gone> {
+    async fn push(&self, item: Answer) -> Result<(), Gone> {
         if matches!(timeout(STALLED, self.to.send(item)).await, Ok(Ok(()))) {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use http::StatusCode;
 use paddler_core::forward::{Accept, Refusal, Router, ServeOptions, Served};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::Stream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_health::pb::health_server::HealthServer;
@@ -26,9 +27,6 @@ use crate::incoming::incoming;
 use crate::options::{GatewayHeaders, PickerOptions};
 use crate::stream::{self, Shared};
 use crate::transport::EnvoyConnect;
-
-/// How many answers wait for Envoy to take them, on each stream.
-const WAITING: usize = 4;
 
 /// How much of a stream may be under way, in bytes: what HTTP/2 begins with.
 const STREAM_WINDOW: u32 = 65_535;
@@ -93,7 +91,7 @@ impl Picker {
 
 #[tonic::async_trait]
 impl ExternalProcessor for Picker {
-    type ProcessStream = ReceiverStream<Result<ProcessingResponse, Status>>;
+    type ProcessStream = Pin<Box<dyn Stream<Item = Result<ProcessingResponse, Status>> + Send>>;
 
     async fn process(
         &self,
@@ -101,16 +99,13 @@ impl ExternalProcessor for Picker {
     ) -> Result<Response<Self::ProcessStream>, Status> {
         let peer = request.remote_addr();
         let inbound = request.into_inner();
-        let (to, answers) = mpsc::channel(WAITING);
-        let out = Out::new(to);
+        let (out, said) = Out::new();
         let Ok(permit) = self.streams.clone().try_acquire_owned() else {
             let message = "as many requests are under way as may be";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message)
                 .retry_after(self.shared.router.options().retry_after);
-            if stream::refuse(&out, refusal).await.is_err() {
-                tracing::debug!("nobody hears that there are too many streams");
-            }
-            return Ok(Response::new(ReceiverStream::new(answers)));
+            stream::refuse(&out, refusal).await;
+            return Ok(Response::new(Box::pin(said)));
         };
         let shared = self.shared.clone();
         tokio::spawn(async move {
@@ -122,7 +117,7 @@ impl ExternalProcessor for Picker {
             }
             drop(permit);
         });
-        Ok(Response::new(ReceiverStream::new(answers)))
+        Ok(Response::new(Box::pin(said)))
     }
 }
 

@@ -75,30 +75,23 @@ pub(crate) async fn serve(
 ) {
     let _open = shared.counts.opened();
     let Err(end) = run(&shared, &mut inbound, peer, &out).await else {
-        return;
+        return out.all_said();
     };
-    let said = match end {
-        End::Closed => return,
-        End::Overtaken(head, shown) => return echo(&mut inbound, &out, *head, shown).await,
+    match end {
+        End::Closed => {}
+        End::Overtaken(head, shown) => echo(&mut inbound, &out, *head, shown).await,
         End::Refused(refusal) => refuse(&out, refusal).await,
-        End::Cut(status) => {
-            out.fail(status).await;
-            Ok(())
-        }
+        End::Cut(status) => out.fail(status).await,
         End::Fault(status) => {
             shared.counts.fault();
             tracing::warn!(error = status.message(), "a stream that is none of ext_proc");
             out.fail(status).await;
-            Ok(())
         }
-    };
-    if said.is_err() {
-        tracing::debug!("nobody hears why a request is refused");
     }
 }
 
 /// Answers one that the router does not get to see, in its words. Whose path is not known is told as most clients hear it.
-pub(crate) async fn refuse(out: &Out, refusal: Refusal) -> Result<(), Gone> {
+pub(crate) async fn refuse(out: &Out, refusal: Refusal) {
     let (head, body) = refusal.into_response(Dialect::Openai).into_parts();
     let body = body
         .collect()
@@ -106,7 +99,10 @@ pub(crate) async fn refuse(out: &Out, refusal: Refusal) -> Result<(), Gone> {
         .map(|body| body.to_bytes())
         .unwrap_or_default();
     let answer = answers::immediate(head.status, &head.headers, body.into());
-    out.send(answer).await
+    match out.send(answer).await {
+        Ok(()) => out.all_said(),
+        Err(Gone) => tracing::debug!("nobody hears why a request is refused"),
+    }
 }
 
 async fn run(
@@ -364,7 +360,8 @@ async fn echo(inbound: &mut Streaming<ProcessingRequest>, out: &Out, head: HttpH
         }
         Ok::<_, Gone>(())
     };
-    if passing.await.is_err() {
-        tracing::debug!("Envoy does not take its own answer");
+    match passing.await {
+        Ok(()) => out.all_said(),
+        Err(Gone) => tracing::debug!("Envoy does not take its own answer"),
     }
 }

@@ -35,7 +35,13 @@ NOTE = "paddler_lease"
 class PaddlerStrategy(CustomRoutingStrategyBase, CustomLogger):
     """Picks deployments by a tree. ``board`` has to be started, so that requests can wait for room."""
 
-    def __init__(self, board: paddler.Board, deployments: Sequence[Mapping[str, Any]], timeout: float = 30.0, longest: float = 3600.0) -> None:
+    def __init__(
+        self,
+        board: paddler.Board,
+        deployments: Sequence[Mapping[str, Any]],
+        timeout: float = 30.0,
+        longest: float = 3600.0,
+    ) -> None:
         super().__init__()
         self.board = board
         self.router = paddler.Router(board)

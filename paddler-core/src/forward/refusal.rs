@@ -133,21 +133,24 @@ impl Refusal {
     /// let ending = snapshot.reserve(&ask, &mut Scratch::default(), &mut ()).unwrap_err();
     /// let refusal = Refusal::of_ending(&ending, None, Duration::from_secs(2));
     /// assert_eq!((refusal.status.as_u16(), &*refusal.reason), (503, "no_upstream"));
+    /// assert_eq!(refusal.node, Some(ending.node));
+    /// assert!(refusal.message.starts_with("no upstream can serve now"), "no model was asked for");
     /// ```
     #[must_use]
     pub fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
         use crate::schedule::Reason;
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
         // Who names no model hears of none.
-        let with = |verb: &str| model.map_or(String::new(), |model| format!("{verb} the model {model:?}"));
+        let the_model =
+            |before: &str| model.map_or(String::new(), |model| format!("{before} the model {model:?}"));
         let refusal = match (&ending.reason, ending.class) {
             (Reason::ModelNotFound, _) => Self::new(
                 StatusCode::NOT_FOUND,
                 reason,
-                format!("no upstream serves{}", with("")),
+                format!("no upstream serves{}", the_model("")),
             ),
             (Reason::Draining, _) => {
-                let message = format!("every upstream{} is drained by its operator", with(" for"));
+                let message = format!("every upstream{} is drained by its operator", the_model(" for"));
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
             }
             (Reason::FilterFailed, _) => {
@@ -164,11 +167,11 @@ impl Refusal {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
             }
             (kind, _) if kind.is_contention() => {
-                let message = format!("every upstream{} is busy ({reason})", with(" for"));
+                let message = format!("every upstream{} is busy ({reason})", the_model(" for"));
                 Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
             }
             _ => {
-                let message = format!("no upstream can serve{} now ({reason})", with(""));
+                let message = format!("no upstream can serve{} now ({reason})", the_model(""));
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
             }
         };
