@@ -55,12 +55,10 @@ impl Front {
             Self::Clients => (http, Box::new(Desk::Clients)),
             #[cfg(feature = "envoy")]
             Self::Envoy(options) => {
-                let connect = EnvoyConnect::new(http);
                 let mut options = options.clone();
                 options.max_streams = config.limits.connections;
-                let polls = Arc::new(connect.clone());
-                let open = move |router| Desk::Envoy(Picker::new(router, &connect, &options));
-                (polls, Box::new(open))
+                let open = move |router| Desk::Envoy(Picker::new(router, &options));
+                (Arc::new(EnvoyConnect::new(http)), Box::new(open))
             }
         }
     }

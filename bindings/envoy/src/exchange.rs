@@ -3,11 +3,12 @@
 //! The reader hands on what Envoy says; the transport, called somewhere within the router, answers Envoy and waits for the
 //! head of the response. Each body is a channel of one piece: who does not take holds Envoy up, and nothing piles up here.
 
+use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingResponse;
@@ -15,103 +16,66 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use paddler_core::forward::BoxError;
 use paddler_core::upstream::UpstreamId;
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::addresses::Map;
+use crate::addresses::{Allowed, Map, allows};
 use crate::heads::RequestHead;
 use crate::modes::Modes;
-
-/// How long Envoy may take nothing while something waits for it: what the gateway allows a client.
-const STALLED: Duration = Duration::from_secs(60);
 
 /// How many answers wait for Envoy to take them, on each stream.
 const WAITING: usize = 4;
 
-type Answer = Result<ProcessingResponse, Status>;
-
 /// The way to Envoy.
 #[derive(Debug, Clone)]
-pub(crate) struct Out {
-    to: mpsc::Sender<Answer>,
-    was_gone: Arc<Notify>,
-    all_said: Arc<AtomicBool>,
+pub(crate) struct Out(mpsc::Sender<ProcessingResponse>);
+
+impl Out {
+    /// Done once it is on its way. Who waits here is dropped when Envoy leaves.
+    pub(crate) async fn send(&self, answer: ProcessingResponse) {
+        self.0.send(answer).await.ok();
+    }
 }
 
-/// What Envoy hears. It ends with an error unless all was said: Envoy takes a plain end for leave to go on, whoever was to
-/// decide, so nothing that breaks off here may look like one.
-#[derive(Debug)]
+/// What Envoy hears, and who says it: both end together, whichever ends first. Envoy takes a plain end for leave to go on,
+/// whoever was to decide, so there is none unless all was said.
 pub(crate) struct Said {
-    answers: mpsc::Receiver<Answer>,
-    all_said: Arc<AtomicBool>,
+    /// `None`: it is done.
+    serving: Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>>,
+    answers: mpsc::Receiver<ProcessingResponse>,
+    failed: Option<Status>,
+}
+
+impl Said {
+    /// What is said by whoever serves a stream.
+    pub(crate) fn by<F>(serve: impl FnOnce(Out) -> F) -> Self
+    where
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        let (to, answers) = mpsc::channel(WAITING);
+        Self {
+            serving: Some(Box::pin(serve(Out(to)))),
+            answers,
+            failed: None,
+        }
+    }
 }
 
 impl Stream for Said {
-    type Item = Answer;
+    type Item = Result<ProcessingResponse, Status>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
-        let answer = std::task::ready!(self.answers.poll_recv(cx));
-        if answer.is_none() && !self.all_said.swap(true, Relaxed) {
-            let broken_off = Status::aborted("the picker broke off before all was said");
-            return Poll::Ready(Some(Err(broken_off)));
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let Some(serving) = &mut this.serving
+            && let Poll::Ready(ended) = serving.as_mut().poll(cx)
+        {
+            this.serving = None;
+            this.failed = ended.err();
+            this.answers.close();
         }
-        Poll::Ready(answer)
-    }
-}
-
-/// Envoy has ended the stream, or takes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
-
-impl Out {
-    /// With what comes out at the other end.
-    pub(crate) fn new() -> (Self, Said) {
-        let (to, answers) = mpsc::channel(WAITING);
-        let all_said = Arc::<AtomicBool>::default();
-        let said = Said {
-            answers,
-            all_said: all_said.clone(),
-        };
-        let out = Self {
-            to,
-            was_gone: Arc::default(),
-            all_said,
-        };
-        (out, said)
-    }
-
-    /// Nothing is left to say: the stream may end.
-    pub(crate) fn all_said(&self) {
-        self.all_said.store(true, Relaxed);
-    }
-
-    /// Done once something could not be sent, or nobody is there any more who would take it.
-    pub(crate) async fn gone(&self) {
-        tokio::select! {
-            () = self.was_gone.notified() => {}
-            () = self.to.closed() => {}
-        }
-    }
-
-    pub(crate) async fn send(&self, answer: ProcessingResponse) -> Result<(), Gone> {
-        self.push(Ok(answer)).await
-    }
-
-    /// Ends the stream with an error: what comes next is for Envoy's failure mode to say.
-    pub(crate) async fn fail(&self, status: Status) {
-        if self.push(Err(status)).await.is_err() {
-            tracing::debug!("nobody hears why the stream ends");
-        }
-    }
-
-    async fn push(&self, item: Answer) -> Result<(), Gone> {
-        if matches!(timeout(STALLED, self.to.send(item)).await, Ok(Ok(()))) {
-            return Ok(());
-        }
-        self.was_gone.notify_one();
-        Err(Gone)
+        let answer = ready!(this.answers.poll_recv(cx));
+        Poll::Ready(answer.map(Ok).or_else(|| this.failed.take().map(Err)))
     }
 }
 
@@ -119,6 +83,8 @@ impl Out {
 #[derive(Debug)]
 pub(crate) enum Piece {
     Data(Bytes),
+    /// The body ends with trailers, which stay with Envoy.
+    Trailers,
     End,
 }
 
@@ -129,6 +95,7 @@ pub(crate) struct ResponseHead {
     pub(crate) headers: HeaderMap,
     /// Who may have answered, if it is said: all that listen at that address.
     pub(crate) served: Vec<UpstreamId>,
+    pub(crate) has_body: bool,
     pub(crate) body: PieceBody,
 }
 
@@ -139,59 +106,34 @@ pub(crate) struct Exchange {
     pub(crate) request: RequestHead,
     /// The request has no body.
     pub(crate) is_bare: bool,
+    /// The only addresses that the request may go to, if that is said.
+    pub(crate) subset: Option<Vec<Allowed>>,
     pub(crate) out: Out,
     pub(crate) map: Map,
-    /// Envoy has been told where to go, or is being told.
-    placed: AtomicBool,
-    pub(crate) response_trailers: AtomicBool,
     /// All of the response has come from Envoy.
     pub(crate) response_ended: AtomicBool,
-    head: Mutex<Option<oneshot::Receiver<ResponseHead>>>,
-    /// The headers of the response as Envoy has them, and whether a body comes after them.
-    response: OnceLock<(HeaderMap, bool)>,
+    /// `None` once Envoy has been told where to go, or is being told.
+    pub(crate) head: Mutex<Option<oneshot::Receiver<ResponseHead>>>,
 }
 
 impl Exchange {
-    /// With where the head of the response is to be put.
-    pub(crate) fn new(
-        modes: Modes,
-        (request, is_bare): (RequestHead, bool),
-        out: Out,
-        map: Map,
-    ) -> (Arc<Self>, oneshot::Sender<ResponseHead>) {
-        let (put, head) = oneshot::channel();
-        let exchange = Self {
-            modes,
-            request,
-            is_bare,
-            out,
-            map,
-            placed: AtomicBool::new(false),
-            response_trailers: AtomicBool::new(false),
-            response_ended: AtomicBool::new(false),
-            head: Mutex::new(Some(head)),
-            response: OnceLock::new(),
-        };
-        (Arc::new(exchange), put)
-    }
-
-    /// Envoy's headers of the response, and whether a body comes after them.
-    pub(crate) fn response(&self) -> Option<&(HeaderMap, bool)> {
-        self.response.get()
-    }
-
-    pub(crate) fn keep_response(&self, headers: HeaderMap, has_body: bool) {
-        self.response.get_or_init(|| (headers, has_body));
+    fn head(&self) -> MutexGuard<'_, Option<oneshot::Receiver<ResponseHead>>> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_placed(&self) -> bool {
-        self.placed.load(Relaxed)
+        self.head().is_none()
     }
 
     /// From now on Envoy may be on its way. Gives where the head of the response will be, to the first who asks.
     pub(crate) fn place(&self) -> Option<oneshot::Receiver<ResponseHead>> {
-        self.placed.store(true, Relaxed);
-        self.head.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.head().take()
+    }
+
+    /// Of the addresses of an upstream, the one that Envoy is told.
+    pub(crate) fn choose(&self, addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
+        let may = |at: &SocketAddr| self.subset.as_ref().is_none_or(|subset| allows(subset, *at));
+        addresses.into_iter().find(may)
     }
 }
 
@@ -225,9 +167,13 @@ impl HttpBody for PieceBody {
         let Some(pieces) = &mut self.pieces else {
             return Poll::Ready(None);
         };
-        let piece = std::task::ready!(pieces.poll_recv(cx));
+        let piece = ready!(pieces.poll_recv(cx));
         Poll::Ready(match piece {
             Some(Piece::Data(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Piece::Trailers) => {
+                self.pieces = None;
+                Some(Ok(Frame::trailers(HeaderMap::new())))
+            }
             Some(Piece::End) => {
                 self.pieces = None;
                 None

@@ -14,6 +14,8 @@ use paddler_core::forward::Annotate;
 use paddler_core::queue::Priority;
 use paddler_core::request::RequestFacts;
 
+use crate::addresses::Allowed;
+
 /// Where a request is to go: a header, and a key of [`LB`].
 pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
 
@@ -79,9 +81,6 @@ impl Annotate for Gateway {
         }
     }
 }
-
-/// An address of a subset; without a port, all of that machine.
-pub(crate) type Allowed = (IpAddr, Option<u16>);
 
 /// The addresses that a request may go to, if it is said. What is no address is none.
 pub(crate) fn subset(metadata: Option<&Metadata>) -> Option<Vec<Allowed>> {

@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::SERVICE_NAME as EXT_PROC;
 use paddler_core::forward::Router;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -18,8 +19,6 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 /// How often one who watches is told news: what it goes by is polled once a second.
 const LOOK: Duration = Duration::from_secs(1);
-
-const EXT_PROC: &str = "envoy.service.ext_proc.v3.ExternalProcessor";
 
 /// Answers for a router.
 #[derive(Debug)]

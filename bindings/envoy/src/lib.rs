@@ -14,7 +14,6 @@
 //! | module | the question it answers |
 //! |---|---|
 //! | `service` | Who may open a stream, and how is it served? |
-//! | `incoming` | How do Envoy's connections come in? |
 //! | `stream` | How does one stream go from end to end? |
 //! | `reader` | What does Envoy say, and in which order may it? |
 //! | `transport` | How does a request get to an upstream that Envoy speaks to? |
@@ -40,13 +39,13 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (clock, options) = (Clock::new(), PickerOptions::default());
 //! let upstreams = FixedList::new([UpstreamSpec::new("gpu-1", "http://10.0.0.3:8080")?]);
-//! let connect = EnvoyConnect::new(Arc::new(HttpConnect::default()));
+//! let connect = Arc::new(EnvoyConnect::new(Arc::new(HttpConnect::default())));
 //! let board = StatusBoard::new(trees::gateway());
-//! let statuses = StatusLoop::start(board, vec![Box::new(upstreams)], Arc::new(connect.clone()), Some(PollOptions::default()), clock);
+//! let statuses = StatusLoop::start(board, vec![Box::new(upstreams)], connect, Some(PollOptions::default()), clock);
 //! let router = Router::new(statuses.published(), clock, options.adapt(RouterOptions::default()));
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:9002").await?;
 //! let never = std::future::pending;
-//! let picker = Picker::new(router, &connect, &options);
+//! let picker = Picker::new(router, &options);
 //! serve(listener, picker, ServeOptions::default(), never(), never()).await?;
 //! # Ok(()) }
 //! ```
@@ -58,7 +57,6 @@ mod exchange;
 mod gateway;
 mod heads;
 mod health;
-mod incoming;
 mod modes;
 mod options;
 mod reader;

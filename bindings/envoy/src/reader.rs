@@ -14,8 +14,9 @@ use paddler_core::forward::Refusal;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Status, Streaming};
 
+use crate::addresses::allows;
 use crate::answers::{self, About};
-use crate::exchange::{Exchange, Gone, Piece, PieceBody, ResponseHead};
+use crate::exchange::{Exchange, Piece, PieceBody, ResponseHead};
 use crate::gateway;
 use crate::heads::read_response;
 use crate::modes::{RequestBody, ResponseBody};
@@ -23,7 +24,7 @@ use crate::modes::{RequestBody, ResponseBody};
 /// Why no more is read.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Envoy has ended the stream, or takes nothing any more.
+    /// Envoy has ended the stream.
     Closed,
     /// Envoy has an answer already, though it was not told where to go: this is its head, and how its body is shown.
     Overtaken(Box<HttpHeaders>, ResponseBody),
@@ -33,12 +34,6 @@ pub(crate) enum End {
     Cut(Status),
     /// What Envoy said may not be said, or cannot be read.
     Fault(Status),
-}
-
-impl From<Gone> for End {
-    fn from(_: Gone) -> Self {
-        Self::Closed
-    }
 }
 
 fn fault(what: impl Into<String>) -> End {
@@ -51,8 +46,12 @@ pub(crate) fn unreadable() -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "bad_header", message)
 }
 
-pub(crate) fn too_large() -> Refusal {
+/// Of a message that has no room here: of the request's, or of its answer's.
+pub(crate) fn too_large(is_answer: bool) -> Refusal {
     let message = "a message is larger than may be";
+    if is_answer {
+        return Refusal::new(StatusCode::BAD_GATEWAY, "answer_too_large", message);
+    }
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
 }
 
@@ -91,7 +90,9 @@ impl Reader {
             let message = match inbound.message().await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Err(End::Closed),
-                Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large())),
+                Err(status) if status.code() == Code::OutOfRange => {
+                    return Err(End::Refused(too_large(self.exchange.is_placed())));
+                }
                 // What ends without a word goes on unjudged.
                 Err(_) if !self.exchange.is_placed() => return Err(End::Refused(unreadable())),
                 Err(_) => return Err(End::Closed),
@@ -118,7 +119,12 @@ impl Reader {
                 let attributes = attributes.values().chain(head.attributes.values());
                 let served = gateway::served(metadata_context.as_ref(), attributes);
                 let served = match served {
-                    Some(address) => self.exchange.map.who(|at| at == address).await,
+                    Some(at) => {
+                        self.exchange
+                            .map
+                            .who(|other| allows(&[(at.ip().to_canonical(), Some(at.port()))], other))
+                            .await
+                    }
                     None => Vec::new(),
                 };
                 self.response_head(head, served)
@@ -135,9 +141,11 @@ impl Reader {
             body, end_of_stream, ..
         } = body;
         match self.exchange.modes.request {
-            RequestBody::Duplex => put(&mut self.request_body, body, end_of_stream).await,
-            RequestBody::Whole => put(&mut self.request_body, body, true).await,
-            RequestBody::Late => self.exchange.out.send(answers::pass_body(About::Request)).await?,
+            RequestBody::Duplex => {
+                put(&mut self.request_body, body, end_of_stream.then_some(Piece::End)).await
+            }
+            RequestBody::Whole => put(&mut self.request_body, body, Some(Piece::End)).await,
+            RequestBody::Late => self.exchange.out.send(answers::pass_body(About::Request)).await,
             RequestBody::Hidden => return Err(fault("a body came, of which it was said that it would not")),
         }
         Ok(())
@@ -150,7 +158,8 @@ impl Reader {
             // empty Envoy shows none and would go on without a place.
             return Err(End::Refused(trailers()));
         }
-        Ok(out.send(answers::pass_trailers(About::Request)).await?)
+        out.send(answers::pass_trailers(About::Request)).await;
+        Ok(())
     }
 
     fn response_head(
@@ -174,11 +183,11 @@ impl Reader {
             self.response_body = Some(to);
             body
         };
-        self.exchange.keep_response(headers.clone(), !ended);
         let head = ResponseHead {
             status,
             headers,
             served,
+            has_body: !ended,
             body,
         };
         // Whoever waits for it no more has answered otherwise.
@@ -192,12 +201,10 @@ impl Reader {
         if body.end_of_stream {
             self.exchange.response_ended.store(true, Relaxed);
         }
-        put(&mut self.response_body, body.body, body.end_of_stream).await;
+        let end = body.end_of_stream.then_some(Piece::End);
+        put(&mut self.response_body, body.body, end).await;
         if self.exchange.modes.response == ResponseBody::Answered {
-            self.exchange
-                .out
-                .send(answers::pass_body(About::Response))
-                .await?;
+            self.exchange.out.send(answers::pass_body(About::Response)).await;
         }
         Ok(())
     }
@@ -206,29 +213,24 @@ impl Reader {
         if self.response_head.is_some() {
             return Err(fault("the trailers of a response came before its headers"));
         }
-        let Exchange {
-            modes,
-            out,
-            response_trailers,
-            response_ended,
-            ..
-        } = &*self.exchange;
-        response_trailers.store(true, Relaxed);
-        response_ended.store(true, Relaxed);
-        put(&mut self.response_body, Vec::new(), true).await;
+        let Exchange { modes, out, .. } = &*self.exchange;
+        self.exchange.response_ended.store(true, Relaxed);
+        put(&mut self.response_body, Vec::new(), Some(Piece::Trailers)).await;
         if modes.response != ResponseBody::Duplex {
-            out.send(answers::pass_trailers(About::Response)).await?;
+            out.send(answers::pass_trailers(About::Response)).await;
         }
         Ok(())
     }
 }
 
-/// Hands a piece on, and waits until it is taken. After an end there is nothing, and where nobody takes it, it goes nowhere.
-async fn put(to: &mut Option<mpsc::Sender<Piece>>, bytes: Vec<u8>, ends: bool) {
+/// Hands a piece on, and what it ends with, and waits until it is taken. After an end there is nothing, and where nobody takes
+/// it, it goes nowhere.
+async fn put(to: &mut Option<mpsc::Sender<Piece>>, bytes: Vec<u8>, end: Option<Piece>) {
     let Some(sender) = to else { return };
+    let ends = end.is_some();
     let mut taken = bytes.is_empty() || sender.send(Piece::Data(Bytes::from(bytes))).await.is_ok();
-    if taken && ends {
-        taken = sender.send(Piece::End).await.is_ok();
+    if taken && let Some(end) = end {
+        taken = sender.send(end).await.is_ok();
     }
     if ends || !taken {
         *to = None;

@@ -1,12 +1,11 @@
 //! How does one stream go from end to end?
 //!
 //! What Envoy says is read while the router handles the request; whichever ends first says what becomes of the other. When
-//! Envoy ends the stream, the router's future or its response is dropped, and with it whatever the request held.
+//! Envoy ends the stream, all of it is dropped, and with it whatever the request held.
 
-use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Kind;
@@ -14,22 +13,22 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{HeaderMutation, HttpHeaders,
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use paddler_core::forward::{Body, Peer, Refusal, Router, Served, drop_look_alikes};
+use paddler_core::forward::{Body, BoxError, Peer, Refusal, Router, drop_look_alikes};
 use paddler_core::request::Dialect;
 use paddler_core::upstream::{Carried, Extensions, Only};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
-use crate::addresses::Map;
+use crate::addresses::{Map, allows};
 use crate::answers::{self, About};
 use crate::counts::Counts;
-use crate::exchange::{Exchange, Gone, Out, PieceBody};
+use crate::exchange::{Exchange, Out, PieceBody};
 use crate::gateway::{self, MODEL, REWRITE, SYSTEM_OWNED};
 use crate::heads::{RequestHead, difference};
 use crate::modes::{Modes, RequestBody, ResponseBody};
 use crate::reader::{End, Reader, too_large, unreadable};
-use crate::transport::{Cut, FromEnvoy, Rider, give};
+use crate::transport::{FromEnvoy, Rider, give};
 
 /// How long a stream may be open without a word: Envoy opens one when it has something to say.
 const SILENT: Duration = Duration::from_secs(10);
@@ -45,17 +44,6 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// The gateway's headers count.
     pub(crate) believes_headers: bool,
-    /// True once what is open is to end at once.
-    pub(crate) cut: watch::Sender<bool>,
-}
-
-impl Shared {
-    /// Ends all that is open. Says how much that is.
-    pub(crate) fn cut(&self) -> Served {
-        let open = self.counts.cut();
-        self.cut.send_replace(true);
-        open
-    }
 }
 
 /// What has become of a response.
@@ -66,49 +54,39 @@ enum Passed {
     Immediate,
 }
 
-/// Serves a stream to its end.
+/// Serves a stream to its end. What comes after an error is for Envoy's failure mode to say.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     mut inbound: Streaming<ProcessingRequest>,
-    peer: Option<SocketAddr>,
+    peer: Option<Peer>,
     out: Out,
-) {
+) -> Result<(), Status> {
     let _open = shared.counts.opened();
-    let Err(end) = run(&shared, &mut inbound, peer, &out).await else {
-        return out.all_said();
-    };
-    match end {
-        End::Closed => {}
-        End::Overtaken(head, shown) => echo(&mut inbound, &out, *head, shown).await,
-        End::Refused(refusal) => refuse(&out, refusal).await,
-        End::Cut(status) => out.fail(status).await,
-        End::Fault(status) => {
-            shared.counts.fault();
+    match run(&shared, &mut inbound, peer, &out).await {
+        Ok(()) => {}
+        Err(End::Closed) => return Err(Status::aborted("the stream ended before all was said")),
+        Err(End::Overtaken(head, shown)) => echo(&mut inbound, &out, *head, shown).await,
+        Err(End::Refused(refusal)) => refuse(&shared, &out, refusal).await,
+        Err(End::Cut(status)) => return Err(status),
+        Err(End::Fault(status)) => {
+            shared.counts.faults.add();
             tracing::warn!(error = status.message(), "a stream that is none of ext_proc");
-            out.fail(status).await;
+            return Err(status);
         }
     }
+    Ok(())
 }
 
 /// Answers one that the router does not get to see, in its words. Whose path is not known is told as most clients hear it.
-pub(crate) async fn refuse(out: &Out, refusal: Refusal) {
-    let (head, body) = refusal.into_response(Dialect::Openai).into_parts();
-    let body = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
-    let answer = answers::immediate(head.status, &head.headers, body.into());
-    match out.send(answer).await {
-        Ok(()) => out.all_said(),
-        Err(Gone) => tracing::debug!("nobody hears why a request is refused"),
-    }
+pub(crate) async fn refuse(shared: &Shared, out: &Out, refusal: Refusal) {
+    shared.counts.refused.add();
+    immediate(refusal.into_response(Dialect::Openai), out).await;
 }
 
 async fn run(
     shared: &Shared,
     inbound: &mut Streaming<ProcessingRequest>,
-    peer: Option<SocketAddr>,
+    peer: Option<Peer>,
     out: &Out,
 ) -> Result<(), End> {
     let first = timeout(SILENT, inbound.message()).await;
@@ -116,7 +94,7 @@ async fn run(
     let first = match first {
         Ok(Some(first)) => first,
         Ok(None) => return Err(End::Closed),
-        Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large())),
+        Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large(false))),
         Err(status) if status.code() == Code::DeadlineExceeded => return Err(End::Closed),
         // What ends without a word goes on unjudged.
         Err(_) => return Err(End::Refused(unreadable())),
@@ -132,8 +110,7 @@ async fn run(
             remove_headers,
             ..HeaderMutation::default()
         };
-        out.send(answers::change_headers(About::Request, mutation))
-            .await?;
+        out.send(answers::change_headers(About::Request, mutation)).await;
     }
     let passed = {
         let mut reading = pin!(reader.read(inbound));
@@ -141,20 +118,16 @@ async fn run(
         tokio::select! {
             read = &mut reading => {
                 read?;
-                tokio::select! {
-                    passed = handling => passed?,
-                    () = out.gone() => return Err(End::Closed),
-                }
+                handling.await?
             }
             passed = &mut handling => {
                 let passed = passed?;
                 // It may have been answered before all of it had been read.
-                if matches!(passed, Passed::Through) && !exchange.response_ended.load(Relaxed) {
+                if matches!(passed, Passed::Through) {
                     reading.await?;
                 }
                 passed
             }
-            () = out.gone() => return Err(End::Closed),
         }
     };
     // Envoy ends it: it could still be saying something.
@@ -181,9 +154,7 @@ async fn rest(inbound: &mut Streaming<ProcessingRequest>, out: &Out, modes: Mode
             }
             _ => continue,
         };
-        if out.send(answer).await.is_err() {
-            return;
-        }
+        out.send(answer).await;
     }
 }
 
@@ -191,7 +162,7 @@ async fn rest(inbound: &mut Streaming<ProcessingRequest>, out: &Out, modes: Mode
 async fn begin(
     shared: &Shared,
     first: ProcessingRequest,
-    peer: Option<SocketAddr>,
+    peer: Option<Peer>,
     out: &Out,
 ) -> Result<(Request<Body>, Arc<Exchange>, Reader), End> {
     let fault = |what: String| End::Fault(Status::invalid_argument(what));
@@ -213,19 +184,23 @@ async fn begin(
     // A client can have caused it, and a stream that fails is let through where Envoy's failure mode allows it.
     let head = RequestHead::read(&sent.headers.unwrap_or_default())
         .map_err(|malformed| End::Refused(Refusal::new(StatusCode::BAD_REQUEST, "bad_header", malformed)))?;
-    let only = match gateway::subset(first.metadata_context.as_ref()) {
-        Some(allowed) => {
-            let is_allowed = |at: SocketAddr| {
-                let mut allowed = allowed.iter();
-                allowed.any(|(ip, port)| *ip == at.ip() && port.is_none_or(|port| port == at.port()))
-            };
-            Some(Only(shared.map.who(is_allowed).await.into()))
-        }
+    let subset = gateway::subset(first.metadata_context.as_ref());
+    let only = match &subset {
+        Some(subset) => Some(Only(shared.map.who(|at| allows(subset, at)).await.into())),
         None => None,
     };
     let (request, body, to) = request(shared, &head, modes, sent.end_of_stream);
-    let (exchange, response_head) =
-        Exchange::new(modes, (head, sent.end_of_stream), out.clone(), shared.map.clone());
+    let (response_head, head_here) = oneshot::channel();
+    let exchange = Arc::new(Exchange {
+        modes,
+        request: head,
+        is_bare: sent.end_of_stream,
+        subset,
+        out: out.clone(),
+        map: shared.map.clone(),
+        response_ended: AtomicBool::new(false),
+        head: Mutex::new(Some(head_here)),
+    });
     let mut request = request.map(|()| body);
     drop_look_alikes(request.headers_mut());
     let mut rider = Extensions::default();
@@ -236,7 +211,7 @@ async fn begin(
         extensions.insert(only);
     }
     if let Some(peer) = peer {
-        extensions.insert(Peer(peer));
+        extensions.insert(peer);
     }
     let reader = Reader::new(exchange.clone(), to, response_head);
     Ok((request, exchange, reader))
@@ -287,81 +262,62 @@ fn json_text(text: &str) -> String {
 
 /// Lets the router handle the request, and passes on what it makes of it.
 async fn handle(router: &Router, request: Request<Body>, exchange: &Exchange) -> Result<Passed, End> {
-    let response = router.handle(request).await;
-    if response.extensions().get::<FromEnvoy>().is_none() {
-        return immediate(response, exchange).await;
-    }
-    let (head, body) = response.into_parts();
+    let mut response = router.handle(request).await;
     let out = &exchange.out;
-    let Some((before, has_body)) = exchange.response() else {
-        return Err(End::Closed);
+    let Some(from_envoy) = response.extensions_mut().remove::<FromEnvoy>() else {
+        immediate(response, out).await;
+        return Ok(Passed::Immediate);
     };
-    let mutation = difference(before, &head.headers, &[]);
-    out.send(answers::change_headers(About::Response, mutation))
-        .await?;
-    let cut = |cut| match cut {
-        Cut::Gone => End::Closed,
-        Cut::Broken(error) => End::Cut(Status::aborted(format!("the answer was cut short: {error}"))),
-    };
+    let (head, mut body) = response.into_parts();
+    let mutation = difference(&from_envoy.headers, &head.headers, &[]);
+    out.send(answers::change_headers(About::Response, mutation)).await;
+    let cut = |error: BoxError| End::Cut(Status::aborted(format!("the answer was cut short: {error}")));
     if exchange.modes.response == ResponseBody::Duplex {
-        if *has_body {
-            let trailers = || exchange.response_trailers.load(Relaxed);
-            give(About::Response, body, out, trailers).await.map_err(cut)?;
+        if from_envoy.has_body {
+            give(About::Response, body, out).await.map_err(cut)?;
         }
         return Ok(Passed::Through);
     }
-    let mut body = body;
     while let Some(frame) = body.frame().await {
-        frame.map_err(|error| cut(Cut::Broken(error)))?;
+        frame.map_err(cut)?;
     }
     if !exchange.response_ended.load(Relaxed) {
-        return Err(cut(Cut::Broken("it took too long".into())));
+        return Err(cut("it took too long".into()));
     }
     Ok(Passed::Through)
 }
 
 /// Answers the client ourselves.
-async fn immediate(response: Response<Body>, exchange: &Exchange) -> Result<Passed, End> {
+async fn immediate(response: Response<Body>, out: &Out) {
     let (head, body) = response.into_parts();
-    // What the router says itself is here already.
-    let body = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
-    let answer = answers::immediate(head.status, &head.headers, body.into());
-    exchange.out.send(answer).await?;
-    Ok(Passed::Immediate)
+    // What is said here is here already.
+    let body = body.collect().await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    out.send(answers::immediate(head.status, &head.headers, body.into()))
+        .await;
 }
 
 /// Envoy has an answer of its own before it was told where to go: it passes as it is.
 async fn echo(inbound: &mut Streaming<ProcessingRequest>, out: &Out, head: HttpHeaders, shown: ResponseBody) {
-    let passing = async {
-        out.send(answers::pass_headers(About::Response)).await?;
-        let mut ended = head.end_of_stream;
-        while !ended && let Ok(Some(message)) = inbound.message().await {
-            match message.request {
-                Some(Kind::ResponseBody(body)) => {
-                    ended = body.end_of_stream;
-                    if shown != ResponseBody::Duplex {
-                        out.send(answers::pass_body(About::Response)).await?;
-                        continue;
-                    }
-                    for piece in answers::pieces(About::Response, &body.body.into(), ended) {
-                        out.send(piece).await?;
-                    }
+    out.send(answers::pass_headers(About::Response)).await;
+    let mut ended = head.end_of_stream;
+    while !ended && let Ok(Some(message)) = inbound.message().await {
+        match message.request {
+            Some(Kind::ResponseBody(body)) => {
+                ended = body.end_of_stream;
+                if shown != ResponseBody::Duplex {
+                    out.send(answers::pass_body(About::Response)).await;
+                    continue;
                 }
-                Some(Kind::ResponseTrailers(_)) => {
-                    ended = true;
-                    out.send(answers::pass_trailers(About::Response)).await?;
+                for piece in answers::pieces(About::Response, body.body.into(), ended) {
+                    out.send(piece).await;
                 }
-                _ => {}
             }
+            Some(Kind::ResponseTrailers(_)) => {
+                ended = true;
+                out.send(answers::pass_trailers(About::Response)).await;
+            }
+            _ => {}
         }
-        Ok::<_, Gone>(())
-    };
-    match passing.await {
-        Ok(()) => out.all_said(),
-        Err(Gone) => tracing::debug!("Envoy does not take its own answer"),
     }
 }

@@ -3,10 +3,12 @@
 //! Envoy is told where to go, and gets the request's body back if it has given it away; then the head of the response is
 //! waited for. What has no stream of Envoy's, such as the router's own questions, goes over HTTP.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use envoy_types::pb::envoy::service::ext_proc::v3::HeaderMutation;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -16,30 +18,26 @@ use paddler_core::forward::{Body, BoxError};
 use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamSpec};
 
-use crate::addresses::Addresses;
 use crate::answers::{self, About, Destination, overwrite};
-use crate::exchange::{Exchange, Gone, Out};
+use crate::exchange::{Exchange, Out};
 use crate::gateway::{BASE_MODEL, MODEL, SYSTEM_OWNED};
 use crate::heads::{ABOUT_THE_BODY, difference};
 use crate::modes::RequestBody;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Makes of each spec an upstream that Envoy speaks to. Polls go the way of another [`Connect`].
+/// Makes of each spec an upstream that Envoy speaks to. Polls go the way of another [`Connect`], which also says where the
+/// upstream listens.
 #[derive(Debug, Clone)]
 pub struct EnvoyConnect {
     polls: Arc<dyn Connect>,
-    pub(crate) addresses: Arc<Addresses>,
 }
 
 impl EnvoyConnect {
     /// `polls`: how the router itself asks upstreams how they are, such as an
     /// [`HttpConnect`](paddler_core::upstream::http::HttpConnect).
     pub fn new(polls: Arc<dyn Connect>) -> Self {
-        Self {
-            polls,
-            addresses: Arc::default(),
-        }
+        Self { polls }
     }
 }
 
@@ -47,15 +45,19 @@ impl Connect for EnvoyConnect {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
         Ok(Arc::new(EnvoyUpstream {
             polls: self.polls.connect(spec)?,
-            addresses: self.addresses.clone(),
             spec: spec.clone(),
         }))
     }
 }
 
 /// Marks a response that came from Envoy: any other is the router's own.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FromEnvoy;
+#[derive(Debug, Clone)]
+pub(crate) struct FromEnvoy {
+    /// Its headers as Envoy has them.
+    pub(crate) headers: Arc<HeaderMap>,
+    /// A body comes after them.
+    pub(crate) has_body: bool,
+}
 
 /// What rides from the stream to the call.
 #[derive(Debug)]
@@ -64,7 +66,6 @@ pub(crate) struct Rider(pub(crate) Arc<Exchange>);
 #[derive(Debug)]
 struct EnvoyUpstream {
     polls: Arc<dyn Upstream>,
-    addresses: Arc<Addresses>,
     spec: UpstreamSpec,
 }
 
@@ -76,11 +77,11 @@ impl Upstream for EnvoyUpstream {
         let Some(exchange) = exchange else {
             return self.polls.call(request).await;
         };
-        let address = self
-            .addresses
-            .of(&self.spec)
-            .await
-            .map_err(CallError::unreachable)?;
+        let addresses = self.polls.addresses().await.map_err(CallError::unreachable)?;
+        let Some(address) = exchange.choose(addresses) else {
+            let error = io::Error::other("none of its addresses is one that the request may go to");
+            return Err(CallError::unreachable(error).into());
+        };
         let (parts, body) = request.into_parts();
         let dispatch = parts.extensions.get().cloned().unwrap_or_default();
         let destination = self.destination(address, &parts, &dispatch, &exchange).await;
@@ -96,8 +97,11 @@ impl Upstream for EnvoyUpstream {
         };
         let mut response = Response::new(Body::new(head.body));
         *response.status_mut() = head.status;
+        response.extensions_mut().insert(FromEnvoy {
+            headers: Arc::new(head.headers.clone()),
+            has_body: head.has_body,
+        });
         *response.headers_mut() = head.headers;
-        response.extensions_mut().insert(FromEnvoy);
         if !head.served.contains(&self.spec.id)
             && let Some(id) = head.served.into_iter().next()
         {
@@ -108,6 +112,10 @@ impl Upstream for EnvoyUpstream {
 
     fn sends_once(&self) -> bool {
         true
+    }
+
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.polls.addresses().await
     }
 }
 
@@ -120,13 +128,13 @@ impl EnvoyUpstream {
         dispatch: &Dispatch,
         exchange: &Exchange,
     ) -> Destination {
-        let mut endpoints = address.to_string();
+        let mut endpoints = vec![address];
         for next in &dispatch.alternatives {
-            // Whose name leads nowhere is left out.
-            if let Some(next) = exchange.map.address(next).await {
-                endpoints = format!("{endpoints},{next}");
-            }
+            // Whose name leads nowhere is left out, and so is one who stands there already.
+            let next = exchange.choose(exchange.map.of(next).await);
+            endpoints.extend(next.filter(|next| !endpoints.contains(next)));
         }
+        let endpoints: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
         let mut headers = parts.headers.clone();
         for name in &SYSTEM_OWNED {
             headers.remove(name);
@@ -149,7 +157,7 @@ impl EnvoyUpstream {
                 .push(overwrite(":path", target.as_str().as_bytes()));
         }
         Destination {
-            endpoints,
+            endpoints: endpoints.join(","),
             mutation,
             body: None,
         }
@@ -161,7 +169,7 @@ fn name_model(headers: &mut HeaderMap, dispatch: &Dispatch, exchange: &Exchange)
     headers.remove(MODEL);
     headers.remove(BASE_MODEL);
     let Some(model) = &dispatch.model else { return };
-    let snapshot = exchange.map.published.load_full();
+    let snapshot = exchange.map.0.load_full();
     let base = snapshot
         .model(model)
         .and_then(|row| row.parent())
@@ -179,7 +187,7 @@ async fn place(
     mut destination: Destination,
     body: Body,
     dispatch: &Dispatch,
-) -> Result<(), Gone> {
+) -> Result<(), BoxError> {
     let Exchange {
         modes, out, is_bare, ..
     } = exchange;
@@ -187,20 +195,20 @@ async fn place(
         RequestBody::Duplex if !is_bare => {
             let length = body.size_hint().exact();
             length_of(&mut destination.mutation, length);
-            out.send(destination.answer(false)).await?;
-            // What the router gives has no errors of its own.
-            give(About::Request, body, out, || false).await.map_err(|_| Gone)
+            out.send(destination.answer(false)).await;
+            return give(About::Request, body, out).await;
         }
         RequestBody::Whole if !is_bare => {
             if dispatch.rewritten {
-                let bytes = body.collect().await.map_err(|_| Gone)?.to_bytes();
+                let bytes = body.collect().await?.to_bytes();
                 length_of(&mut destination.mutation, Some(bytes.len() as u64));
                 destination.body = Some(bytes.into());
             }
-            out.send(destination.answer(true)).await
+            out.send(destination.answer(true)).await;
         }
         _ => out.send(destination.answer(false)).await,
     }
+    Ok(())
 }
 
 /// Envoy forgets the length of a body that goes both ways, unless it is let to keep it (`allow_content_length_header`), and not
@@ -214,41 +222,22 @@ fn length_of(mutation: &mut HeaderMutation, length: Option<u64>) {
     }
 }
 
-/// Why a body did not get to its end.
-#[derive(Debug)]
-pub(crate) enum Cut {
-    Gone,
-    Broken(BoxError),
-}
-
-impl From<Gone> for Cut {
-    fn from(_: Gone) -> Self {
-        Self::Gone
-    }
-}
-
-/// Gives Envoy a body back, each piece as it comes. `trailers`: whether some come after it, once its end is here.
-pub(crate) async fn give(
-    about: About,
-    mut body: Body,
-    out: &Out,
-    trailers: impl Fn() -> bool,
-) -> Result<(), Cut> {
+/// Gives Envoy a body back, each piece as it comes, and its trailers.
+pub(crate) async fn give(about: About, mut body: Body, out: &Out) -> Result<(), BoxError> {
     let mut ended = false;
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(Cut::Broken)?.into_data() else {
-            continue;
+        let Ok(data) = frame?.into_data() else {
+            out.send(answers::pass_trailers(about)).await;
+            return Ok(());
         };
-        ended = body.is_end_stream() && !trailers();
-        for piece in answers::pieces(about, &data, ended) {
-            out.send(piece).await?;
+        ended = body.is_end_stream();
+        for piece in answers::pieces(about, data, ended) {
+            out.send(piece).await;
         }
     }
-    if trailers() {
-        out.send(answers::pass_trailers(about)).await?;
-    } else if !ended {
-        for piece in answers::pieces(about, &bytes::Bytes::new(), true) {
-            out.send(piece).await?;
+    if !ended {
+        for piece in answers::pieces(about, Bytes::new(), true) {
+            out.send(piece).await;
         }
     }
     Ok(())

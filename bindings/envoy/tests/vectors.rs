@@ -16,14 +16,13 @@ mod shared;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use envoy::{Stream, list, request_body, request_headers, response_body, response_headers, with_metadata};
-use http::{Request, Response};
-use paddler_core::forward::{Body, BoxError, Router, RouterOptions, ServeOptions};
+use paddler_core::forward::{Router, RouterOptions, ServeOptions};
 use paddler_core::schedule::filters::{Bound, all_of, kv_cache, lora_active, queue_depth};
 use paddler_core::schedule::{Class, Condition, Node, Signals, Tree, costs};
 use paddler_core::status::{StatusBoard, StatusEvent};
-use paddler_core::upstream::{Connect, Transport, Upstream, UpstreamId, UpstreamSpec};
+use paddler_core::upstream::http::HttpConnect;
+use paddler_core::upstream::{Connect, Transport, UpstreamId, UpstreamSpec};
 use paddler_core::{Clock, Moment};
 use paddler_envoy::{EnvoyConnect, Picker, PickerOptions, serve};
 use serde_json::{Value, json};
@@ -34,23 +33,6 @@ use tonic::transport::{Channel, Endpoint};
 /// How often one is asked where a draw decides: of up to eight who are left four are named each time, so one of them stays
 /// unnamed once in 2^24 times, and the draws are the same each time.
 const ASKS: usize = 24;
-
-/// Nobody is asked how he is.
-#[derive(Debug)]
-struct Unasked;
-
-impl Connect for Unasked {
-    fn connect(&self, _: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
-        Ok(Arc::new(Self))
-    }
-}
-
-#[async_trait]
-impl Upstream for Unasked {
-    async fn call(&self, _: Request<Body>) -> Result<Response<Body>, BoxError> {
-        Err("Envoy is to go there, and not we".into())
-    }
-}
 
 /// A picker over these pods, by their number at 10.0.0.0.
 struct World {
@@ -70,7 +52,7 @@ fn address(number: usize, name: &str) -> String {
 async fn world(tree: Tree, pods: &[Value], counts_waiting: bool) -> World {
     let clock = Clock::new();
     let mut board = StatusBoard::new(tree);
-    let connect = EnvoyConnect::new(Arc::new(Unasked));
+    let connect = Arc::new(EnvoyConnect::new(Arc::new(HttpConnect::default())));
     for (number, pod) in pods.iter().enumerate() {
         let name = text_of(pod, "name");
         let mut spec = UpstreamSpec::new(name, format!("http://{}", address(number, name))).unwrap();
@@ -91,7 +73,7 @@ async fn world(tree: Tree, pods: &[Value], counts_waiting: bool) -> World {
     options.seed = Some(1);
     let picker = PickerOptions::default();
     let router = Router::new(board.published(), clock, picker.adapt(options));
-    let picker = Picker::new(router, &connect, &picker);
+    let picker = Picker::new(router, &picker);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let never = std::future::pending;

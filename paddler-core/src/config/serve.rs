@@ -115,6 +115,7 @@ impl Config {
             #[cfg(feature = "tls")]
             tls: None,
             grace: self.shutdown.grace,
+            ..ServeOptions::default()
         }
     }
 }

@@ -39,9 +39,8 @@ const ASK_AFTER: Duration = Duration::from_secs(30);
 /// it, however little that is.
 const PIECE: usize = 16 * 1024;
 
-/// So many more requests may be taken back than come to their end: clients that cancel often stay well below that, and who
-/// does nothing else (CVE-2023-44487) needs a new connection each time.
-const TAKEN_BACK: u64 = 100;
+/// The largest window that HTTP/2 can count to.
+const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
 /// What the connection knows of its streams.
 struct Streams {
@@ -317,6 +316,8 @@ fn builder(options: &ServeOptions, streams: Arc<Streams>) -> http2::Builder<InTa
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(options.max_streams.max(1))
+        .initial_stream_window_size(options.stream_window.min(LARGEST_WINDOW))
+        .initial_connection_window_size(options.connection_window.min(LARGEST_WINDOW))
         .keep_alive_interval(ASK_AFTER)
         // What is buffered for one stream beside the piece that waits.
         .max_send_buf_size(4 * PIECE);
@@ -358,7 +359,7 @@ where
         result = serving.as_mut() => return result,
         () = stop => {}
         () = streams.quiet(options.header_timeout) => {}
-        () = streams.mostly_taken_back(TAKEN_BACK) => {
+        () = streams.mostly_taken_back(options.taken_back) => {
             tracing::debug!("a client takes back most of what it asks; its connection ends");
         }
     }
@@ -369,7 +370,7 @@ where
         // It does not confirm that it has understood, or takes nothing of what is left.
         () = streams.quiet(options.client_idle.min(options.header_timeout)) => Ok(()),
         // Until it has confirmed, it may ask for more.
-        () = streams.mostly_taken_back(2 * TAKEN_BACK) => Ok(()),
+        () = streams.mostly_taken_back(options.taken_back.saturating_mul(2)) => Ok(()),
     }
 }
 

@@ -36,6 +36,15 @@ pub struct ServeOptions {
     /// The most requests at once on one connection of HTTP/2, at least 1; more are refused, and can be sent again. Default
     /// 128.
     pub max_streams: u32,
+    /// How much of a request's body may be under way over HTTP/2 and not read yet, in bytes, at most 2^31 - 1. Default 1 MiB.
+    pub stream_window: u32,
+    /// The same for all requests of a connection together. Where it is less than all of theirs, one whose body is not read may
+    /// hold up the others. Default 1 MiB.
+    pub connection_window: u32,
+    /// So many more requests of a connection of HTTP/2 may be taken back than come to their end; then it is closed. Clients that
+    /// cancel often stay well below the default of 100; who only does that (CVE-2023-44487) needs a new connection each time.
+    /// [`u64::MAX`]: any number, for one that speaks for many clients.
+    pub taken_back: u64,
     /// How long a head may take, from the first byte of the connection or the end of the last answer. Default 75 s: it
     /// is also how long an idle connection is kept.
     pub header_timeout: Duration,
@@ -55,6 +64,9 @@ impl Default for ServeOptions {
             max_connections: limits.connections,
             max_header_bytes: usize::try_from(limits.headers).unwrap_or(usize::MAX),
             max_streams: limits.streams,
+            stream_window: 1 << 20,
+            connection_window: 1 << 20,
+            taken_back: 100,
             header_timeout: limits.header_timeout,
             client_idle: Timeouts::default().client_idle,
             #[cfg(feature = "tls")]

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +39,18 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// [not sent](Sent::No) goes elsewhere in any case.
     fn sends_once(&self) -> bool {
         false
+    }
+
+    /// Where it listens, the best address first: for hosts that say where a request goes and do not send it. What is known is
+    /// told at once; who has to look a name up takes no longer for it than for a connection.
+    ///
+    /// Provided: none is known.
+    ///
+    /// # Errors
+    /// Where no address is known or found.
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let text = "nothing says where this upstream listens";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 }
 

@@ -182,3 +182,36 @@ async fn the_operating_system_knows_this_machine() {
     );
     assert!(soon(Tcp.resolve("no-such-name.invalid", 80)).await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_only_wants_to_know_the_addresses_waits_for_no_resolver_that_is_not_needed() {
+    let [one, other]: [SocketAddr; 2] =
+        ["10.0.0.1:80", "10.0.0.2:80"].map(|address| address.parse().unwrap());
+    let net = Net::new(&[one, other]);
+    net.fail();
+    let upstream = upstream(&net, |_| {});
+    let asked = || net.asked.load(Relaxed);
+    for _ in 0..3 {
+        upstream.addresses().await.unwrap_err();
+    }
+    assert_eq!(asked(), 1, "what had no answer is not asked for by each");
+    net.now(&[one, other]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    for _ in 0..3 {
+        assert_eq!(upstream.addresses().await.unwrap(), [one, other]);
+    }
+    assert_eq!(asked(), 2);
+    // What is old is told all the same, and looked up beside.
+    net.now(&[other]);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(upstream.addresses().await.unwrap(), [one, other]);
+    eventually("it has been looked up", || asked() == 3).await;
+    assert_eq!(upstream.addresses().await.unwrap(), [other]);
+    let literal = HttpUpstream::new(
+        "http://[::1]:8080",
+        &Extensions::default(),
+        HttpOptions::default(),
+    );
+    let literal = literal.unwrap().addresses().await.unwrap();
+    assert_eq!(literal, ["[::1]:8080".parse().unwrap()]);
+}

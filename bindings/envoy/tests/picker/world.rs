@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use http::{Request, Response};
 use paddler_core::Clock;
-use paddler_core::forward::{Body, BoxError, Router, RouterOptions, ServeOptions, Served};
+use paddler_core::forward::{Router, RouterOptions, ServeOptions, Served};
 use paddler_core::schedule::{Tree, trees};
 use paddler_core::status::{BoardOptions, FixedList, StatusBoard, StatusLoop};
-use paddler_core::upstream::{Connect, Models, Upstream, UpstreamSpec};
+use paddler_core::upstream::http::HttpConnect;
+use paddler_core::upstream::{Models, UpstreamSpec};
 use paddler_envoy::{EnvoyConnect, Picker, PickerOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,23 +18,6 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
 use super::envoy::{HANG, Stream};
-
-/// Nobody is asked how he is.
-#[derive(Debug)]
-struct Unasked;
-
-impl Connect for Unasked {
-    fn connect(&self, _: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
-        Ok(Arc::new(Self))
-    }
-}
-
-#[async_trait]
-impl Upstream for Unasked {
-    async fn call(&self, _: Request<Body>) -> Result<Response<Body>, BoxError> {
-        Err("Envoy is to go there, and not we".into())
-    }
-}
 
 pub(crate) struct Setup {
     pub(crate) picker: PickerOptions,
@@ -69,18 +51,18 @@ impl Setup {
         let clock = Clock::new();
         let upstreams: Vec<_> = upstreams.into_iter().collect();
         let many = upstreams.len();
-        let connect = EnvoyConnect::new(Arc::new(Unasked));
+        let connect = Arc::new(EnvoyConnect::new(Arc::new(HttpConnect::default())));
         let statuses = StatusLoop::start(
             StatusBoard::with_options(self.tree, self.board),
             vec![Box::new(FixedList::new(upstreams))],
-            Arc::new(connect.clone()),
+            connect,
             None,
             clock,
         );
         let published = statuses.published();
         eventually("all have joined", || published.load().len() == many).await;
         let router = Router::new(published, clock, self.picker.adapt(self.router));
-        let picker = Picker::new(router, &connect, &self.picker);
+        let picker = Picker::new(router, &self.picker);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, mut stopped) = watch::channel(false);

@@ -4,6 +4,8 @@
 //! connection here; whatever else fails is told with how far it had come.
 
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -353,6 +355,11 @@ impl Upstream for HttpUpstream {
         self.follow();
         self.prepare(&mut request);
         Ok(self.dispatch(request).await?)
+    }
+
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.follow();
+        self.connector.addresses().await
     }
 }
 

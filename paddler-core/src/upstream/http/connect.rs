@@ -96,6 +96,11 @@ impl Connector {
         after(Instant::now(), self.limit)
     }
 
+    /// Where a connection would lead.
+    pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.route.tell(self.deadline()).await
+    }
+
     /// A new connection. `http1`: for what HTTP/2 cannot carry.
     pub(super) async fn connect(&self, http1: bool, deadline: Instant) -> io::Result<Link> {
         if http1 && self.http2 == Http2::Always {

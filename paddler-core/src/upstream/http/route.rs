@@ -19,6 +19,10 @@ use crate::upstream::address::Address;
 /// How long the last answer stands in where the resolver has none. Long enough for a resolver to be restarted.
 const STANDS_IN: Duration = Duration::from_secs(300);
 
+/// How long one who only wants to know is told that there was no answer, before the name is looked up again: it would be for
+/// each request.
+const NONE_FOR: Duration = Duration::from_secs(2);
+
 /// The way to one host and port.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -39,6 +43,8 @@ struct Known {
     told: Option<Instant>,
     /// They are being looked up beside the requests, or were, without an answer, at this time.
     asked: Option<Instant>,
+    /// There was no answer, at this time.
+    none: Option<Instant>,
     /// No address has answered: look them up before the next connection.
     doubted: bool,
     /// The one that answered last: tried first, so that a dead one costs its time once.
@@ -110,7 +116,7 @@ impl Route {
     async fn look_up(&self) -> io::Result<bool> {
         let addresses = self.dial.resolve(&self.host, self.port).await?;
         if addresses.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+            return Err(no_address());
         }
         let Some(mut known) = self.known() else {
             return Ok(false);
@@ -121,6 +127,7 @@ impl Route {
         }
         known.addresses = addresses;
         known.told = Some(Instant::now());
+        known.none = None;
         known.doubted = false;
         Ok(left)
     }
@@ -142,6 +149,20 @@ impl Route {
             self.known().map_or_else(Vec::new, |known| known.in_order()),
             !fresh,
         ))
+    }
+
+    /// Tells the addresses to one who makes no connection. A name is looked up for him only where nothing is known of it.
+    pub(super) async fn tell(&self, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+        let known = self.known().and_then(|known| known.at_once());
+        if let Some(known) = known {
+            return known;
+        }
+        let found = timeout_at(deadline, self.addresses()).await;
+        let found = found.unwrap_or_else(|_| Err(late()));
+        if let (Err(_), Some(mut known)) = (&found, self.known()) {
+            known.none = Some(Instant::now());
+        }
+        Ok(found?.0)
     }
 
     /// Connects to the first address that answers. Where none of those does that were told before, the name is looked up,
@@ -200,6 +221,15 @@ impl Known {
         self.told.is_some_and(|told| Instant::now() < after(told, ttl))
     }
 
+    /// What can be told without a look-up.
+    fn at_once(&self) -> Option<io::Result<Vec<SocketAddr>>> {
+        if self.fresh_for(STANDS_IN) {
+            return Some(Ok(self.in_order()));
+        }
+        let lately = |since| Instant::now() < after(since, NONE_FOR);
+        self.none.is_some_and(lately).then(|| Err(no_address()))
+    }
+
     /// The one that answered last goes first.
     fn in_order(&self) -> Vec<SocketAddr> {
         let mut addresses = self.addresses.clone();
@@ -209,6 +239,10 @@ impl Known {
         }
         addresses
     }
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the name has no address")
 }
 
 fn late() -> io::Error {
