@@ -227,4 +227,45 @@ mod tests {
         assert_eq!(lengths(62_001, true), [(62_000, false), (1, true)]);
         assert_eq!(lengths(124_000, false), [(62_000, false), (62_000, false)]);
     }
+
+    #[test]
+    fn an_answer_of_ours_has_all_its_headers_but_those_that_are_envoys() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("set-cookie", "a"),
+            ("set-cookie", "b"),
+            ("content-length", "1"),
+            ("connection", "close"),
+            ("x-paddler-reason", "queue_full"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let Some(Kind::ImmediateResponse(answer)) =
+            immediate(StatusCode::TOO_MANY_REQUESTS, &headers, b"x".to_vec()).response
+        else {
+            panic!()
+        };
+        let set: Vec<_> = answer.headers.unwrap().set_headers;
+        let set: Vec<_> = set
+            .into_iter()
+            .map(|set| {
+                let header = set.header.unwrap();
+                (header.key, header.raw_value, set.append_action)
+            })
+            .collect();
+        let (append, overwrite) = (0, 2);
+        let expected = [
+            ("set-cookie", &b"a"[..], overwrite),
+            ("set-cookie", b"b", append),
+            ("x-paddler-reason", b"queue_full", overwrite),
+        ];
+        assert_eq!(
+            set,
+            expected.map(|(name, value, action)| (name.to_owned(), value.to_vec(), action))
+        );
+        assert_eq!(
+            (answer.status.unwrap().code, answer.details.as_str()),
+            (429, "paddler_queue_full")
+        );
+    }
 }

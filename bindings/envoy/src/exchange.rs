@@ -38,11 +38,13 @@ impl Out {
     }
 }
 
+type Serving = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
 /// What Envoy hears, and who says it: both end together, whichever ends first. Envoy takes a plain end for leave to go on,
 /// whoever was to decide, so there is none unless all was said.
 pub(crate) struct Said {
     /// `None`: it is done.
-    serving: Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>>,
+    serving: Option<Serving>,
     answers: mpsc::Receiver<ProcessingResponse>,
     failed: Option<Status>,
 }

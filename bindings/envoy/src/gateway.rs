@@ -214,4 +214,25 @@ mod tests {
         assert_eq!(read(FAIRNESS_ID, &"x".repeat(257)).tenant, None);
         assert_eq!(read(REWRITE, "llama-lora").model.as_deref(), Some("llama-lora"));
     }
+
+    #[derive(Debug)]
+    struct Host;
+
+    impl Annotate for Host {
+        fn annotate(&self, _: &HeaderMap, facts: &mut RequestFacts) {
+            (facts.tenant, facts.priority) = (Some("host".into()), 5);
+        }
+    }
+
+    #[test]
+    fn what_the_host_says_comes_before_the_gateways_headers() {
+        let gateway = Gateway {
+            objectives: BTreeMap::new(),
+            host: Some(Arc::new(Host)),
+        };
+        let mut facts = RequestFacts::new();
+        let headers = [(FAIRNESS_ID, "team".parse().unwrap())].into_iter().collect();
+        gateway.annotate(&headers, &mut facts);
+        assert_eq!((facts.tenant.as_deref(), facts.priority), (Some("team"), 5));
+    }
 }

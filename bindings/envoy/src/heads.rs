@@ -230,5 +230,17 @@ mod tests {
         assert_eq!(set, expected);
         remove_headers.sort_unstable();
         assert_eq!(remove_headers, ["gone"]);
+        let own = "connection content-length expect forwarded host keep-alive proxy-connection te trailer transfer-encoding \
+                   upgrade x-forwarded-for x-forwarded-port x-real-ip";
+        for name in own.split_whitespace() {
+            let map = map(&[(name, "1")]);
+            for (before, after) in [(&map, &HeaderMap::new()), (&HeaderMap::new(), &map)] {
+                assert_eq!(
+                    difference(before, after, &[]),
+                    HeaderMutation::default(),
+                    "{name}"
+                );
+            }
+        }
     }
 }

@@ -66,3 +66,16 @@ impl PickerOptions {
         router
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_router_behind_envoy_is_asked_under_any_name_and_tells_who_comes_next() {
+        let mut options = RouterOptions::default();
+        options.own_names_only = true;
+        let adapted = PickerOptions::default().adapt(options);
+        assert_eq!((adapted.own_names_only, adapted.alternatives), (false, 3));
+    }
+}

@@ -142,7 +142,7 @@ impl Reader {
         } = body;
         match self.exchange.modes.request {
             RequestBody::Duplex => {
-                put(&mut self.request_body, body, end_of_stream.then_some(Piece::End)).await
+                put(&mut self.request_body, body, end_of_stream.then_some(Piece::End)).await;
             }
             RequestBody::Whole => put(&mut self.request_body, body, Some(Piece::End)).await,
             RequestBody::Late => self.exchange.out.send(answers::pass_body(About::Request)).await,

@@ -6,6 +6,8 @@ use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{ModelEntry, Models};
 use paddler_envoy::GatewayHeaders;
 
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Heard;
+
 use super::envoy::*;
 use super::world::{Setup, abc, one, spec};
 
@@ -31,6 +33,7 @@ async fn a_request_goes_only_where_the_subset_allows() {
             &["10.0.0.2:8000", "10.0.0.3:8000"],
         ),
         (&["10.0.0.1"], &["10.0.0.1:8000"]),
+        (&["::ffff:10.0.0.1"], &["10.0.0.1:8000"]),
     ] {
         let mut stream = world.open().await;
         stream.say(within(list(subset))).await;
@@ -259,4 +262,94 @@ async fn headers_that_some_servers_take_for_others_go_no_further() {
     for name in names {
         assert!(placed.removed.iter().any(|removed| removed == name), "{name}");
     }
+}
+
+#[tokio::test]
+async fn an_address_is_the_same_however_it_is_written_and_is_named_once() {
+    let mapped = spec("mapped", "http://[::ffff:10.0.0.4]:8000");
+    let world = Setup::new()
+        .start([
+            mapped,
+            spec("plain", "http://10.0.0.5:8000"),
+            spec("twin", "http://10.0.0.5:8000"),
+        ])
+        .await;
+    let mut stream = world.open().await;
+    stream.say(within(list(&["10.0.0.4:8000"]))).await;
+    stream.say(request_body(BODY, true)).await;
+    // Envoy's cluster knows it as it is written.
+    assert_eq!(stream.placed().await.endpoints, ["[::ffff:10.0.0.4]:8000"]);
+    stream.body().await;
+    let served = with_metadata(
+        response_headers("200", &[], false),
+        "envoy.lb",
+        "x-gateway-destination-endpoint-served",
+        text("10.0.0.4:8000"),
+    );
+    stream.say(served).await;
+    stream.response_head().await;
+    assert_eq!(world.open_at("mapped"), 1);
+    let mut stream = world.open().await;
+    stream.ask((DUPLEX, DUPLEX), &[]).await;
+    let mut endpoints = stream.placed().await.endpoints;
+    endpoints.sort_unstable();
+    assert_eq!(endpoints, ["10.0.0.5:8000", "[::ffff:10.0.0.4]:8000"]);
+}
+
+#[tokio::test]
+async fn what_a_client_says_in_the_gateways_name_goes_no_further() {
+    let world = Setup::new().start(one()).await;
+    let names = [
+        "x-gateway-inference-objective",
+        "x-gateway-inference-fairness-id",
+        "x-gateway-destination-endpoint-subset",
+        "x-gateway-destination-endpoint-served",
+        "x-gateway-model-name-rewrite",
+        "x-gateway-model-name",
+        "x-gateway-base-model-name",
+        "x-gateway-destination-endpoint",
+    ];
+    let said = names.map(|name| (name, "10.9.9.9:1"));
+    let mut stream = world.open().await;
+    stream.say(request_headers("POST", CHAT, &said, false)).await;
+    stream.say(request_body(r#"{"messages":[]}"#, true)).await;
+    let placed = stream.placed().await;
+    assert_eq!(placed.set["x-gateway-destination-endpoint"], "10.0.0.1:8000");
+    for name in &names[..7] {
+        assert!(placed.removed.iter().any(|removed| removed == name), "{name}");
+    }
+    // Before there is a place, in BUFFERED.
+    let mut stream = world.open().await;
+    stream
+        .say(with_modes(
+            request_headers("POST", CHAT, &said, false),
+            BUFFERED,
+            DUPLEX,
+        ))
+        .await;
+    let Some(Heard::RequestHeaders(passed)) = stream.hear().await.unwrap() else {
+        panic!()
+    };
+    let removed = passed.response.unwrap().header_mutation.unwrap().remove_headers;
+    for name in [&names[..5], &names[7..]].concat() {
+        assert!(removed.iter().any(|removed| removed == name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_judged_is_where_the_request_goes() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    stream
+        .say(request_headers("POST", "/v1//chat/completions?x=1", &[], false))
+        .await;
+    stream.say(request_body(BODY, true)).await;
+    match stream.placed_or_refused().await {
+        Ok(placed) => assert_eq!(placed.set[":path"], "/v1/chat/completions?x=1"),
+        Err(refused) => panic!("{refused:?}"),
+    }
+    let mut stream = world.open().await;
+    stream.say(request_headers("POST", CHAT, &[], false)).await;
+    stream.say(request_body(BODY, true)).await;
+    assert!(!stream.placed().await.set.contains_key(":path"));
 }

@@ -142,6 +142,24 @@ async fn a_body_beyond_the_limit_is_refused_however_it_comes() {
         (status, headers["x-paddler-reason"].as_str()),
         (413, "body_too_large")
     );
+    assert_eq!(
+        world.metric("paddler_picker_refused_total"),
+        1.0,
+        "the router has the other"
+    );
+    // An answer is its engine's.
+    let mut stream = world.open().await;
+    stream.ask((DUPLEX, BUFFERED), &[]).await;
+    stream.placed().await;
+    stream.body().await;
+    stream.say(response_headers("200", &[], false)).await;
+    stream.response_head().await;
+    stream.say(response_body(vec![b' '; 1 << 20], true)).await;
+    let (status, headers, _) = stream.immediate().await;
+    assert_eq!(
+        (status, headers["x-paddler-reason"].as_str()),
+        (502, "answer_too_large")
+    );
     world.quiet().await;
 }
 
@@ -317,4 +335,43 @@ async fn an_engine_that_falls_silent_is_no_fault_of_envoys() {
     while let Ok(Some(_)) = stream.hear().await {}
     world.quiet().await;
     assert_eq!(world.metric("paddler_picker_faults_total"), 0.0);
+}
+
+#[tokio::test]
+async fn one_who_speaks_something_else_is_told_so() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let world = Setup::new().start(one()).await;
+    let mut client = tokio::net::TcpStream::connect(world.addr).await.unwrap();
+    let request = b"GET /v1/models HTTP/1.1\r\nHost: picker\r\nConnection: close\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 505 ") && answer.contains("grpc_alone"),
+        "{answer}"
+    );
+    let mut grpc = tonic::client::Grpc::new(world.channel.clone());
+    grpc.ready().await.unwrap();
+    let path = "/envoy.service.auth.v3.Authorization/Check".parse().unwrap();
+    let codec = tonic_prost::ProstCodec::<ProcessingRequest, ProcessingRequest>::default();
+    let asked = grpc
+        .unary(tonic::Request::new(ProcessingRequest::default()), path, codec)
+        .await;
+    let status = asked.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    assert!(status.message().contains("ExternalProcessor"), "{status}");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_goes_nowhere() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    stream.say(request_headers("POST", CHAT, &[], false)).await;
+    stream.say(request_body(BODY, false)).await;
+    stream.close();
+    assert!(
+        stream.hear().await.is_err(),
+        "it is neither placed nor let through"
+    );
+    world.quiet().await;
 }

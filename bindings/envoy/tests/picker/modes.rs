@@ -50,7 +50,7 @@ async fn a_body_in_one_piece_is_placed_by_the_answer_to_it_and_stays_as_it_is() 
 async fn a_body_that_is_not_shown_is_placed_by_the_headers_and_by_the_model_that_they_name() {
     let world = Setup::new().start(one()).await;
     let more = [
-        ("x-gateway-model-name", "m\"1"),
+        ("x-gateway-model-name", "m\"1\\\t"),
         ("content-type", "multipart/x"),
         ("content-encoding", "gzip"),
     ];
@@ -66,6 +66,11 @@ async fn a_body_that_is_not_shown_is_placed_by_the_headers_and_by_the_model_that
                 .await;
             let placed = stream.placed().await;
             assert_eq!(placed.endpoints.len(), 1);
+            let named = more.first().map(|(_, model)| *model);
+            assert_eq!(
+                placed.set.get("x-gateway-base-model-name").map(|name| &**name),
+                named
+            );
             // What is in the body is the client's to say.
             let names = ["content-type", "content-encoding", "content-length"];
             assert!(names.iter().all(|name| !placed.set.contains_key(*name)));
