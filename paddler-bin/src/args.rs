@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::error::ContextKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use paddler_core::config::Mode;
 
 /// Routes each LLM request to the upstream that will answer it soonest.
 #[derive(Debug, Parser)]
@@ -92,6 +93,9 @@ pub(crate) enum Command {
     },
     /// Read a config file, or a list of clients' keys, and print every fault in it, each with its place.
     Check(Check),
+    /// Print the tree by which requests are routed: as text, or as a flow chart for Mermaid or Graphviz.
+    #[command(after_help = TREE_EXAMPLES)]
+    Tree(TreeArgs),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
@@ -113,6 +117,10 @@ const BALANCER_EXAMPLES: &str = "Flags come before the environment, and both bef
 Examples:
   paddler balancer --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8080
   paddler balancer --upstream gpu-1=http://10.0.0.3:8080 --max-requests 100 --max-wait 30s";
+
+const TREE_EXAMPLES: &str = "Examples:
+  paddler tree --config paddler.yaml
+  paddler tree --built-in seed --format dot | dot -Tsvg > seed.svg";
 
 /// Flags come before the environment, and both before the file.
 #[derive(Debug, Default, Parser)]
@@ -260,6 +268,56 @@ pub(crate) struct Check {
     /// For which command: it decides on the tree where the file names none.
     #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
     pub(crate) r#for: For,
+}
+
+impl For {
+    /// What decides on the tree where the file names none.
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Gateway => Mode::Gateway,
+            Self::Balancer => Mode::Balancer,
+            #[cfg(feature = "envoy")]
+            Self::EndpointPicker => Mode::Gateway,
+        }
+    }
+}
+
+/// The trees that are built in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BuiltIn {
+    /// Models, adapters, slots, KV cache, least prefill product.
+    Gateway,
+    /// llama.cpp, by share of slots busy.
+    Balancer,
+    /// The filter tree of the Gateway API Inference Extension, pull request 78.
+    Seed,
+}
+
+/// How a tree is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A node a line, indented.
+    Text,
+    /// A flow chart of Mermaid, for Markdown.
+    Mermaid,
+    /// A graph of Graphviz.
+    Dot,
+}
+
+#[derive(Debug, Parser)]
+pub(crate) struct TreeArgs {
+    /// A config file, whose tree is printed.
+    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// For which command: it decides on the tree where no file names one.
+    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
+    pub(crate) r#for: For,
+    /// A built-in tree, in the place of a file's.
+    #[arg(long, value_enum, env = "PADDLER_BUILT_IN", conflicts_with = "config")]
+    pub(crate) built_in: Option<BuiltIn>,
+    /// How it is printed.
+    #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
+    pub(crate) format: Format,
 }
 
 #[cfg(test)]

@@ -4,18 +4,12 @@ use std::io::{self, Write};
 
 use paddler_core::config::{Config, Mode};
 
-use crate::args::{Check, For};
+use crate::args::Check;
 use crate::written::{Told, Written};
 use crate::{Failure, secrets, settings};
 
 /// Prints what the file comes to, or every fault in it.
 pub(crate) fn check(check: &Check) -> Result<(), Failure> {
-    let mode = match check.r#for {
-        For::Gateway => Mode::Gateway,
-        For::Balancer => Mode::Balancer,
-        #[cfg(feature = "envoy")]
-        For::EndpointPicker => Mode::Gateway,
-    };
     // Once: it may be a pipe.
     let text = settings::text(&check.file, "the config")?;
     let file = check.file.display();
@@ -23,7 +17,7 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         writeln!(io::stdout(), "{file}: sound; a file of clients' keys")?;
         return Ok(());
     }
-    let config = sound(check, &text, mode)?;
+    let config = sound(check, &text, check.r#for.mode())?;
     let upstreams = match config.upstreams.len() {
         0 => "no upstream, so --upstream is needed".to_owned(),
         1 => "1 upstream".to_owned(),

@@ -15,6 +15,7 @@ mod run;
 mod secrets;
 mod settings;
 mod stop;
+mod tree;
 mod written;
 
 use std::future::Future;
@@ -84,6 +85,7 @@ fn quiet(said: &str) -> String {
 fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(check) => check::check(&check),
+        Command::Tree(args) => tree::tree(&args),
         Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve, Front::Clients)),
         Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve, Front::Clients)),
         #[cfg(feature = "envoy")]

@@ -16,6 +16,7 @@ mod stop;
 #[allow(dead_code, reason = "each target uses its own part of it")]
 #[path = "../support/mod.rs"]
 mod support;
+mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};

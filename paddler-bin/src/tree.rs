@@ -1,0 +1,39 @@
+//! By which tree are requests routed?
+
+use std::io::{self, Write};
+
+use paddler_core::schedule::{Language, Tree, trees};
+
+use crate::args::{BuiltIn, For, Format, TreeArgs};
+use crate::{Failure, settings};
+
+/// Prints the tree that the arguments name.
+pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
+    let tree = named(args)?;
+    let text = match args.format {
+        Format::Text => tree.to_string(),
+        Format::Mermaid => tree.picture(Language::Mermaid).to_string(),
+        Format::Dot => tree.picture(Language::Dot).to_string(),
+    };
+    // Who reads it may have read enough.
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+fn named(args: &TreeArgs) -> Result<Tree, Failure> {
+    if let Some(file) = &args.config {
+        let text = settings::text(file, "the config")?;
+        let (config, faults) = settings::read(file, &text, args.r#for.mode());
+        return match faults {
+            None => Ok(config.tree),
+            Some(faults) => Err(faults.into()),
+        };
+    }
+    Ok(match (args.built_in, args.r#for) {
+        (Some(BuiltIn::Seed), _) => trees::seed(),
+        (Some(BuiltIn::Balancer), _) | (None, For::Balancer) => trees::balancer(),
+        (Some(BuiltIn::Gateway) | None, _) => trees::gateway(),
+    })
+}
