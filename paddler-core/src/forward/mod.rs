@@ -41,6 +41,8 @@
 //! | `queue_full`, `evicted` | 429 | more would wait than may (`queue.max_requests`); evicted: others came first |
 //! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room` | 429 | nobody had room in time (`queue.max_wait`) |
 //! | `contended` | 429 | the same: others came first, or what was free was held back for one who needs more (`paddler_upstream_held_back`) |
+//! | `grpc_alone` | 505 | of the endpoint picker: Envoy asks it, by gRPC, and clients ask Envoy |
+//! | `answer_too_large` | 502 | of the endpoint picker: a piece of an answer is larger than a message may be (4 MiB) |
 //! | `too_many_streams` | 429 | of the endpoint picker: as many requests are under way as may be (`limits.connections`) |
 //! | `upstreams_busy` | 429 | each upstream that could serve it asks to be left alone for now |
 //! | `filtered`, `rejected` | 429 | a filter of the host's, or a `reject` in the tree, whose own words stand here if they can |

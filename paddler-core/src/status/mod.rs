@@ -6,6 +6,8 @@
 
 mod away;
 mod board;
+#[cfg(feature = "proxy")]
+mod claims;
 mod columns;
 mod could;
 mod event;

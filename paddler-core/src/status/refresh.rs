@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::polls::Polls;
 use self::said::Said;
+use super::claims::{Claims, HOST, Rank};
 use super::poll::{PollOptions, Polled};
 use super::source::StatusSource;
 use super::{Applied, Published, StatusBoard, StatusEvent};
@@ -45,6 +46,7 @@ pub struct StatusLoop {
 
 enum Command {
     Apply(StatusEvent),
+    WhoTells(UpstreamId, oneshot::Sender<Option<&'static str>>),
     SetTree(Arc<Tree>),
     SetHealth(HealthRules),
     SetPoll(Option<PollOptions>),
@@ -71,6 +73,9 @@ impl std::error::Error for LoopEnded {}
 impl StatusLoop {
     /// Starts the loop on the current runtime.
     ///
+    /// Where several sources tell of one upstream, under one id or at one host and port, the word of the one that stands first
+    /// counts. It leaves when none of them tells of it any more.
+    ///
     /// `connect` makes the transport of each upstream that joins. With `poll`, each is polled over it; without, what is
     /// known is what the sources say.
     ///
@@ -88,14 +93,17 @@ impl StatusLoop {
         let (answers, polled) = mpsc::channel(EVENTS);
         let (commands, orders) = mpsc::channel(64);
         let mut feeds = JoinSet::new();
-        for source in sources {
-            feeds.spawn(feed(source, events.clone()));
+        let names = sources.iter().map(|source| source.name()).collect();
+        for (number, source) in sources.into_iter().enumerate() {
+            feeds.spawn(feed(source, HOST + 1 + number, events.clone()));
         }
         let keeper = Keeper {
             polls: Polls::new(connect, poll, published.clone(), clock, answers),
             board,
             clock,
             said: Said::default(),
+            claims: Claims::default(),
+            names,
             feeds,
         };
         let task = tokio::spawn(keeper.run(incoming, polled, orders));
@@ -111,7 +119,8 @@ impl StatusLoop {
         self.published.clone()
     }
 
-    /// Applies an event as if a source had said it.
+    /// Applies an event as if a source had said it, whose word counts before that of any other: who is removed is so until a
+    /// source tells of him again.
     ///
     /// # Errors
     /// When the loop has ended.
@@ -120,6 +129,18 @@ impl StatusLoop {
             .send(Command::Apply(event))
             .await
             .map_err(|_| LoopEnded)
+    }
+
+    /// Who tells of an upstream, by [name](StatusSource::name): the source whose word counts, or "host" for what was
+    /// [applied](Self::apply). `None`: nobody.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub async fn who_tells(&self, id: UpstreamId) -> Result<Option<&'static str>, LoopEnded> {
+        let (done, answer) = oneshot::channel();
+        let asked = Command::WhoTells(id, done);
+        self.commands.send(asked).await.map_err(|_| LoopEnded)?;
+        answer.await.map_err(|_| LoopEnded)
     }
 
     /// Puts in force what was applied before, without the pause that publishes keep: for a host that has added an upstream
@@ -190,9 +211,9 @@ impl Drop for StatusLoop {
     }
 }
 
-async fn feed(mut source: Box<dyn StatusSource>, events: mpsc::Sender<StatusEvent>) {
+async fn feed(mut source: Box<dyn StatusSource>, rank: Rank, events: mpsc::Sender<(Rank, StatusEvent)>) {
     while let Some(event) = source.next().await {
-        if events.send(event).await.is_err() {
+        if events.send((rank, event)).await.is_err() {
             return;
         }
     }
@@ -203,6 +224,9 @@ struct Keeper {
     polls: Polls,
     clock: Clock,
     said: Said,
+    claims: Claims,
+    /// Of the sources, in their order.
+    names: Vec<&'static str>,
     /// The sources. Dropped, they end.
     feeds: JoinSet<()>,
 }
@@ -210,7 +234,7 @@ struct Keeper {
 impl Keeper {
     async fn run(
         mut self,
-        mut events: mpsc::Receiver<StatusEvent>,
+        mut events: mpsc::Receiver<(Rank, StatusEvent)>,
         mut answers: mpsc::Receiver<Polled>,
         mut orders: mpsc::Receiver<Command>,
     ) {
@@ -220,9 +244,9 @@ impl Keeper {
             let wake = publish.map_or(check, |due| self.clock.instant(due).min(check));
             // A branch whose pattern does not match is out until something else happens: sources may all have ended.
             tokio::select! {
-                Some(event) = events.recv() => {
-                    self.apply(event);
-                    drain(&mut events, |event| self.apply(event));
+                Some(told) = events.recv() => {
+                    self.told(told);
+                    drain(&mut events, |told| self.told(told));
                 }
                 Some(polled) = answers.recv() => {
                     self.hear(polled);
@@ -249,7 +273,15 @@ impl Keeper {
 
     fn obey(&mut self, order: Command) {
         match order {
-            Command::Apply(event) => self.apply(event),
+            Command::Apply(event) => self.told((HOST, event)),
+            Command::WhoTells(id, done) => {
+                let name = |rank: Rank| {
+                    rank.checked_sub(HOST + 1)
+                        .map_or(Some("host"), |at| self.names.get(at).copied())
+                };
+                // Whoever asked may not want to know any more.
+                done.send(self.claims.owner(&id).and_then(name)).ok();
+            }
             Command::SetTree(tree) => self.board.set_tree(tree),
             Command::SetHealth(rules) => self.board.set_health(rules),
             Command::SetPoll(poll) => self.polls.begin_anew(poll),
@@ -282,6 +314,22 @@ impl Keeper {
         let panicked = ended.err().filter(JoinError::is_panic);
         if let Some(event) = panicked.and_then(|error| self.polls.panicked(&error)) {
             self.apply(event);
+        }
+    }
+
+    /// What a source says, as far as its word counts.
+    fn told(&mut self, (rank, event): (Rank, StatusEvent)) {
+        match &event {
+            StatusEvent::Upsert(_) | StatusEvent::Remove(_) => {
+                for event in self.claims.merge(rank, event) {
+                    self.apply(event);
+                }
+            }
+            StatusEvent::Report { id, .. } | StatusEvent::Failed { id, .. } => {
+                if self.claims.believes(rank, id) {
+                    self.apply(event);
+                }
+            }
         }
     }
 

@@ -32,6 +32,11 @@ pub trait StatusSource: fmt::Debug + Send + 'static {
     /// The next event; `None` when there will be no more. What it said stays in force then, and also when it panics:
     /// that is logged, and ends nothing else. The future is dropped only when the loop ends.
     async fn next(&mut self) -> Option<StatusEvent>;
+
+    /// In a word, who it is: for logs, and for whoever asks who tells of an upstream. Provided: "source".
+    fn name(&self) -> &'static str {
+        "source"
+    }
 }
 
 /// Upstreams that are known from the start and do not change.
@@ -75,6 +80,7 @@ impl StatusSource for FixedList {
 /// ```
 #[derive(Debug)]
 pub struct MemberList {
+    name: &'static str,
     wanted: watch::Receiver<Vec<UpstreamSpec>>,
     told: HashMap<UpstreamId, UpstreamSpec>,
     events: VecDeque<StatusEvent>,
@@ -90,11 +96,18 @@ impl MemberList {
         let (set, mut wanted) = watch::channel(upstreams.into_iter().collect());
         wanted.mark_changed();
         let list = Self {
+            name: "list",
             wanted,
             told: HashMap::new(),
             events: VecDeque::new(),
         };
         (Members(set), list)
+    }
+
+    /// Under this name: see [`StatusSource::name`].
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     /// What leads from the list that was told to the one that is wanted. Who is new comes first, so that there is never
@@ -141,5 +154,9 @@ impl StatusSource for MemberList {
             self.wanted.changed().await.ok()?;
             self.compare();
         }
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use paddler_core::Moment;
 use paddler_core::schedule::{Node, Signals, Tree, trees};
 use paddler_core::status::{
-    Failure, FailureKind, FixedList, PollOptions, Report, StatusBoard, StatusEvent, StatusSource,
+    Failure, FailureKind, FixedList, MemberList, PollOptions, Report, Snapshot, StatusBoard, StatusEvent,
+    StatusSource,
 };
 use paddler_core::upstream::{Ledger, UpstreamSpec};
 use tokio::time::{Instant, sleep, timeout};
@@ -63,7 +64,8 @@ fn here(name: &str) -> UpstreamSpec {
 }
 
 fn silent() -> Arc<Net> {
-    Net::of([("http://here", Fake::new(|_, _| Reply::not_found()))])
+    let nobody = || Fake::new(|_, _| Reply::not_found());
+    Net::of([("http://here", nobody()), ("http://there", nobody())])
 }
 
 fn unpolled(sources: Vec<Box<dyn StatusSource>>) -> Rig {
@@ -217,7 +219,7 @@ async fn a_source_that_panics_ends_nothing_but_itself() {
     let broken = Says::new([StatusEvent::Upsert(here("a"))], true);
     let rig = unpolled(vec![
         Box::new(broken),
-        Says::all([StatusEvent::Upsert(here("b"))]),
+        Says::all([StatusEvent::Upsert(spec("b", "http://there"))]),
     ]);
     rig.until("both are there", |snapshot| snapshot.len() == 2).await;
     sleep(Duration::from_secs(1)).await;
@@ -366,4 +368,43 @@ async fn the_log_tells_news_and_only_news() {
     ] {
         assert_eq!(log.count(&[words[0], words[1], "upstream=a"]), times, "{words:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_sources_the_first_counts_and_one_place_is_one_upstream() {
+    let (first, list) = MemberList::new([here("a")]);
+    let (second, other) = MemberList::new([spec("a", "http://there"), here("twin")]);
+    let rig = unpolled(vec![Box::new(list.named("file")), Box::new(other.named("names"))]);
+    let url = |snapshot: &Snapshot, name: &str| Some(snapshot.find(name)?.spec().url.clone());
+    let who = async |name: &str| rig.statuses.who_tells(id(name)).await.unwrap();
+    rig.until("the first counts", |snapshot| {
+        url(snapshot, "a").as_deref() == Some("http://here")
+    })
+    .await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        rig.snapshot().len(),
+        1,
+        "the same place under another name is the same"
+    );
+    assert_eq!((who("a").await, who("twin").await), (Some("file"), None));
+    first.set([]);
+    rig.until("the second counts", |snapshot| {
+        url(snapshot, "a").as_deref() == Some("http://there")
+    })
+    .await;
+    rig.until("and so does its twin", |snapshot| snapshot.len() == 2)
+        .await;
+    assert_eq!(who("twin").await, Some("names"));
+    rig.statuses
+        .apply(StatusEvent::Upsert(spec("a", "http://here:81")))
+        .await
+        .unwrap();
+    assert_eq!(who("a").await, Some("host"));
+    second.set([]);
+    rig.until("nobody else tells of them", |snapshot| snapshot.len() == 1)
+        .await;
+    rig.statuses.apply(StatusEvent::Remove(id("a"))).await.unwrap();
+    rig.until("nobody tells of anybody", Snapshot::is_empty).await;
+    assert_eq!(who("a").await, None);
 }
