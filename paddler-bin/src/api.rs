@@ -3,29 +3,42 @@
 //! | path | does |
 //! |---|---|
 //! | `GET /api/v1/upstreams`, `/api/v1/upstreams/{id}` | tells how they are |
+//! | `POST /api/v1/upstreams` | adds one, in the words of a config file, or puts it in the place of one that was added so |
+//! | `DELETE /api/v1/upstreams/{id}` | takes one away that was added so |
 //! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in, also one that is away |
 //! | `GET /api/v1/reload` | tells how the last reload went |
 //! | `POST /api/v1/reload` | reads the config again |
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use paddler_core::config::{UpstreamConfig, Value as Written};
 use paddler_core::forward::bearer;
 use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::path::decode_part as decoded;
-use paddler_core::upstream::UpstreamId;
+use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use crate::control::Control;
 
 pub(crate) const PREFIX: &str = "/api/";
 
+/// The name of the source for which the API speaks.
+pub(crate) const OWN: &str = "api";
+
+/// The largest body, in bytes: an upstream with a few hundred models.
+const LARGEST: usize = 64 * 1024;
+
 type Answer = (StatusCode, Value);
 
 /// Answers a request to a path under [`PREFIX`]. `local`: the listener is reached from this machine alone.
-pub(crate) async fn answer(control: &Control, request: &Parts, local: bool) -> Answer {
+pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, local: bool) -> Answer {
     if let Err(refused) = allowed(control, request, local) {
         return refused;
     }
@@ -41,6 +54,10 @@ pub(crate) async fn answer(control: &Control, request: &Parts, local: bool) -> A
             Ok(upstream) => (StatusCode::OK, json!(upstream)),
             Err(unknown) => unknown,
         },
+        (["upstreams"], _, true) => match added(control, body).await {
+            Ok(added) | Err(added) => added,
+        },
+        (["upstreams", id], ..) if request.method == Method::DELETE => remove(control, id).await,
         (["upstreams", id, "drain"], _, true) => drain(control, id, true).await,
         (["upstreams", id, "undrain"], _, true) => drain(control, id, false).await,
         (["reload"], true, _) => {
@@ -48,12 +65,13 @@ pub(crate) async fn answer(control: &Control, request: &Parts, local: bool) -> A
             (StatusCode::OK, json!({"last": last}))
         }
         (["reload"], _, true) => reload(control).await,
-        (["upstreams" | "reload"] | ["upstreams", _] | ["upstreams", _, "drain" | "undrain"], ..) => {
-            error(StatusCode::METHOD_NOT_ALLOWED, "GET tells, and POST changes")
-        }
+        (["upstreams" | "reload"] | ["upstreams", _] | ["upstreams", _, "drain" | "undrain"], ..) => error(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "GET tells, POST changes, and DELETE takes away what was added here",
+        ),
         _ => error(
             StatusCode::NOT_FOUND,
-            "here are /api/v1/upstreams, /api/v1/upstreams/ID/drain and undrain, and /api/v1/reload",
+            "here are /api/v1/upstreams, /api/v1/upstreams/ID, its /drain and /undrain, and /api/v1/reload",
         ),
     }
 }
@@ -67,8 +85,10 @@ fn reads(request: &Parts) -> bool {
 pub(crate) fn methods(path: &str) -> &'static str {
     if path.ends_with("/drain") || path.ends_with("/undrain") {
         "POST"
-    } else if path == "/api/v1/reload" {
+    } else if path == "/api/v1/reload" || path == "/api/v1/upstreams" {
         "GET, HEAD, POST"
+    } else if path.starts_with("/api/v1/upstreams/") {
+        "GET, HEAD, DELETE"
     } else {
         "GET, HEAD"
     }
@@ -160,6 +180,106 @@ async fn drain(control: &Control, id: &str, draining: bool) -> Answer {
     }
 }
 
+/// The upstream of this body, added. It is there until it is taken away or the program ends.
+async fn added(control: &Control, body: Incoming) -> Result<Answer, Answer> {
+    let body = Limited::new(body, LARGEST).collect().await;
+    let body = body.map_err(|why| {
+        error(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("the body cannot be read: {why}"),
+        )
+    })?;
+    let json: Value = serde_json::from_slice(&body.to_bytes())
+        .map_err(|why| error(StatusCode::BAD_REQUEST, &format!("this is no JSON: {why}")))?;
+    let read = Written::from_json(&json).and_then(|value| UpstreamConfig::from_value(&value, ""));
+    let upstream = read.map_err(|faults| {
+        let faults: Vec<_> = faults.faults.iter().map(ToString::to_string).collect();
+        (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            json!({"error": faults.join("; "), "faults": faults}),
+        )
+    })?;
+    let tls = &upstream.spec.protocol.tls;
+    let names_files = [&upstream.api_key_file, &tls.ca, &tls.certificate, &tls.key]
+        .iter()
+        .any(|file| file.is_some());
+    if names_files || upstream.by_name {
+        let message = "files and dns+ names are for the config file: whoever may ask here may not have files of this machine read";
+        return Err(error(StatusCode::UNPROCESSABLE_ENTITY, message));
+    }
+    let spec = upstream.spec;
+    let id = spec.id.to_string();
+    if let Some(owner) = teller(control, &spec.id).await?.filter(|owner| *owner != OWN) {
+        return Err(error(
+            StatusCode::CONFLICT,
+            &format!("{id} is told by the {owner}: change it there"),
+        ));
+    }
+    let there = control.router.published().load_full();
+    let same_place =
+        |other: &UpstreamSpec| other.id != spec.id && other.host_and_port() == spec.host_and_port();
+    if let Some((_, other)) = there.iter().find(|(_, entry)| same_place(entry.spec())) {
+        let message = format!(
+            "{} is there already, as {}: one upstream that is named twice is one",
+            spec.url,
+            other.spec().id
+        );
+        return Err(error(StatusCode::CONFLICT, &message));
+    }
+    tracing::info!(upstream = id, url = spec.url, "added by the management API");
+    let replaced = control.add(spec);
+    let status = if replaced {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    settled(control, &id, true).await;
+    Ok(
+        match UpstreamStatus::find(&control.router.published().load(), &id, control.now()) {
+            Some(upstream) => (status, json!(upstream)),
+            // It is not on the board yet, or cannot be connected to, as the log says.
+            None => (StatusCode::ACCEPTED, json!({"id": id})),
+        },
+    )
+}
+
+/// Waits, for as long as the board takes at most, until an upstream is there, or is not.
+async fn settled(control: &Control, id: &str, there: bool) {
+    let until = async {
+        while control.router.published().load().find(id).is_some() != there {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // It is told as it is then.
+    timeout(Duration::from_secs(1), until).await.ok();
+}
+
+async fn teller(control: &Control, id: &UpstreamId) -> Result<Option<&'static str>, Answer> {
+    let told = control.statuses.who_tells(id.clone()).await;
+    told.map_err(|ended| error(StatusCode::SERVICE_UNAVAILABLE, &ended.to_string()))
+}
+
+async fn remove(control: &Control, id: &str) -> Answer {
+    let Ok(name) = UpstreamId::new(decoded(id)) else {
+        return error(StatusCode::NOT_FOUND, "no upstream has such an id");
+    };
+    if control.remove(&name) {
+        tracing::info!(upstream = %name, "taken away by the management API");
+        settled(control, name.as_str(), false).await;
+        return (StatusCode::OK, json!({"id": name.as_str(), "removed": true}));
+    }
+    match teller(control, &name).await {
+        Ok(Some(owner)) => error(
+            StatusCode::CONFLICT,
+            &format!("{name} is told by the {owner}: take it away there, or drain it"),
+        ),
+        Ok(None) => known(control, id)
+            .err()
+            .unwrap_or_else(|| error(StatusCode::NOT_FOUND, "it has left")),
+        Err(ended) => ended,
+    }
+}
+
 async fn reload(control: &Control) -> Answer {
     match control.reload().await {
         Some(report) if report.is_sound() => (StatusCode::OK, report.json(control.now())),
@@ -180,8 +300,8 @@ mod tests {
     #[test]
     fn each_path_says_which_methods_it_takes() {
         for (path, takes) in [
-            ("/api/v1/upstreams", "GET, HEAD"),
-            ("/api/v1/upstreams/gpu-1", "GET, HEAD"),
+            ("/api/v1/upstreams", "GET, HEAD, POST"),
+            ("/api/v1/upstreams/gpu-1", "GET, HEAD, DELETE"),
             ("/api/v1/upstreams/gpu-1/drain", "POST"),
             ("/api/v1/upstreams/gpu-1/undrain", "POST"),
             ("/api/v1/reload", "GET, HEAD, POST"),

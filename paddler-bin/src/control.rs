@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddler_core::forward::{Keys, Router};
-use paddler_core::status::StatusLoop;
+use paddler_core::status::{Members, StatusLoop};
+use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use paddler_core::{Clock, Moment};
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,6 +21,8 @@ pub(crate) struct Control {
     keys: Mutex<Option<Arc<Keys>>>,
     last: Mutex<Option<Report>>,
     reloads: mpsc::Sender<Request>,
+    /// The upstreams that the API has added, and what puts them into force.
+    added: Mutex<(Vec<UpstreamSpec>, Members)>,
 }
 
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -27,14 +30,14 @@ fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Control {
-    /// `reloads`: to the one who reloads, if somebody does.
+    /// `reloads`: to the one who reloads, if somebody does. `added`: what puts the upstreams into force that the API adds.
     pub(crate) fn new(
         router: Router,
         desk: Desk,
         statuses: StatusLoop,
         clock: Clock,
         keys: Option<Keys>,
-        reloads: mpsc::Sender<Request>,
+        (added, reloads): (Members, mpsc::Sender<Request>),
     ) -> Self {
         Self {
             router,
@@ -44,6 +47,7 @@ impl Control {
             keys: Mutex::new(keys.map(Arc::new)),
             last: Mutex::default(),
             reloads,
+            added: Mutex::new((Vec::new(), added)),
         }
     }
 
@@ -76,5 +80,28 @@ impl Control {
         let (tell, told) = oneshot::channel();
         self.reloads.send(tell).await.ok()?;
         told.await.ok()
+    }
+
+    /// Adds an upstream, in the place of one that was added under its id. False: there was none.
+    pub(crate) fn add(&self, spec: UpstreamSpec) -> bool {
+        let mut added = lock(&self.added);
+        let (specs, list) = &mut *added;
+        let many = specs.len();
+        specs.retain(|other| other.id != spec.id);
+        let replaces = specs.len() < many;
+        specs.push(spec);
+        list.set(specs.iter().cloned());
+        replaces
+    }
+
+    /// Takes an upstream away that was added. False: it was not.
+    pub(crate) fn remove(&self, id: &UpstreamId) -> bool {
+        let mut added = lock(&self.added);
+        let (specs, list) = &mut *added;
+        let many = specs.len();
+        specs.retain(|other| other.id != *id);
+        let removed = specs.len() < many;
+        list.set(specs.iter().cloned());
+        removed
     }
 }

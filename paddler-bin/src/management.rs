@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
 use paddler_core::forward::Body;
 
 use crate::api;
@@ -13,14 +14,14 @@ use crate::front::Desk;
 
 /// `/metrics` for Prometheus; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
 /// [`api`]. `local`: the listener is reached from this machine alone.
-pub(crate) async fn answer<B>(
+pub(crate) async fn answer(
     control: Arc<Control>,
-    request: Request<B>,
+    request: Request<Incoming>,
     local: bool,
 ) -> Result<Response<Body>, Infallible> {
-    let (request, _) = request.into_parts();
+    let (request, body) = request.into_parts();
     if request.uri.path().starts_with(api::PREFIX) {
-        let (status, answer) = api::answer(&control, &request, local).await;
+        let (status, answer) = api::answer(&control, &request, body, local).await;
         let text = format!("{answer}\n");
         return Ok(response(request.uri.path(), status, "application/json", text));
     }

@@ -85,18 +85,32 @@ impl Report {
 /// Somebody who asks for a reload, and waits for how it went.
 pub(crate) type Request = oneshot::Sender<Report>;
 
+/// The upstreams of a config, each with its key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Specs {
+    pub(crate) fixed: Vec<UpstreamSpec>,
+    /// Those whose host is a name for several.
+    pub(crate) names: Vec<UpstreamSpec>,
+}
+
+/// What puts them into force.
+pub(crate) struct Lists {
+    pub(crate) members: Members,
+    pub(crate) names: Members,
+}
+
 /// Puts changed configs into force.
 pub(crate) struct Reloads {
     control: Arc<Control>,
     origin: Origin,
-    members: Members,
+    lists: Lists,
     watched: Watched,
     in_force: InForce,
 }
 
 /// What is needed of the config in force to see what another one changes.
 struct InForce {
-    specs: Vec<UpstreamSpec>,
+    specs: Specs,
     /// With what their owners have used.
     keys: Option<Keys>,
     poll: paddler_core::config::Poll,
@@ -106,7 +120,7 @@ struct InForce {
 }
 
 impl InForce {
-    fn new(config: &Config, specs: Vec<UpstreamSpec>, keys: Option<Keys>, tls: Option<Tls>) -> Self {
+    fn new(config: &Config, specs: Specs, keys: Option<Keys>, tls: Option<Tls>) -> Self {
         Self {
             specs,
             keys,
@@ -122,21 +136,31 @@ fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {
     specs.iter().map(|spec| (&spec.id, spec)).collect()
 }
 
+/// A key that was only read again is no new one.
+fn keep_keys(after: &mut [UpstreamSpec], before: &[UpstreamSpec]) {
+    let before = by_id(before);
+    for spec in after {
+        if let Some(before) = before.get(&spec.id) {
+            spec.extensions.keep::<UpstreamKey>(&before.extensions);
+        }
+    }
+}
+
 impl Reloads {
     /// `config`, upstreams, keys and TLS are in force, as they came from `origin`.
     pub(crate) fn new(
         control: Arc<Control>,
         origin: Origin,
-        members: Members,
+        lists: Lists,
         config: &Config,
-        (specs, keys, tls): (Vec<UpstreamSpec>, Option<Keys>, Option<Tls>),
+        (specs, keys, tls): (Specs, Option<Keys>, Option<Tls>),
     ) -> Self {
         let in_force = InForce::new(config, specs, keys, tls);
         let watched = Watched::new(files::look(origin.files(in_force.files.iter().cloned())));
         Self {
             control,
             origin,
-            members,
+            lists,
             watched,
             in_force,
         }
@@ -232,20 +256,23 @@ impl Reloads {
                 "has changed, and waits for a restart; all else is in force"
             );
         }
-        tracing::info!(upstreams = self.in_force.specs.len(), "the config is in force");
+        let Specs { fixed, names } = &self.in_force.specs;
+        tracing::info!(
+            upstreams = fixed.len(),
+            names = names.len(),
+            "the config is in force"
+        );
     }
 
     /// Puts it into force. Says what cannot be, without a restart.
     async fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
         let Loaded { config, secrets } = loaded;
-        let mut specs = secrets.specs;
-        let before = by_id(&self.in_force.specs);
-        for spec in &mut specs {
-            if let Some(before) = before.get(&spec.id) {
-                // A key that was only read again is no new one.
-                spec.extensions.keep::<UpstreamKey>(&before.extensions);
-            }
-        }
+        let mut specs = Specs {
+            fixed: secrets.specs,
+            names: secrets.names,
+        };
+        keep_keys(&mut specs.fixed, &self.in_force.specs.fixed);
+        keep_keys(&mut specs.names, &self.in_force.specs.names);
         let mut now = InForce::new(&config, specs, None, self.in_force.tls.clone());
         if let (Some(ours), Some(new)) = (&self.in_force.tls, &secrets.tls) {
             ours.adopt(new);
@@ -267,7 +294,8 @@ impl Reloads {
             self.control.statuses.set_poll(Some(poll)).await?;
         }
         self.control.router.reconfigure(options);
-        self.hand_over(&now.specs, patience).await;
+        self.lists.names.set(now.specs.names.iter().cloned());
+        self.hand_over(&now.specs.fixed, patience).await;
         let changed = now.fixed.iter().zip(&self.in_force.fixed);
         let needs_restart = changed
             .filter(|(now, before)| now != before)
@@ -282,17 +310,17 @@ impl Reloads {
     /// Puts other upstreams in the place of those before. Who leaves stays until the new ones have been asked how they are, so
     /// that there is always somebody who is known to serve.
     async fn hand_over(&self, after: &[UpstreamSpec], patience: Duration) {
-        let (before, listed) = (by_id(&self.in_force.specs), by_id(after));
+        let (before, listed) = (by_id(&self.in_force.specs.fixed), by_id(after));
         let addresses: HashSet<_> = after.iter().map(|spec| &spec.url).collect();
         // One address under two ids would get twice its share.
         let leaves = |spec: &&UpstreamSpec| !listed.contains_key(&spec.id) && !addresses.contains(&spec.url);
-        let leaving: Vec<_> = self.in_force.specs.iter().filter(leaves).cloned().collect();
+        let leaving: Vec<_> = self.in_force.specs.fixed.iter().filter(leaves).cloned().collect();
         let new: Vec<_> = after
             .iter()
             .filter(|spec| !before.contains_key(&spec.id))
             .collect();
         if !leaving.is_empty() && !new.is_empty() {
-            self.members.set(after.iter().cloned().chain(leaving));
+            self.lists.members.set(after.iter().cloned().chain(leaving));
             let heard = |snapshot: &Snapshot| {
                 let entry = |spec: &&UpstreamSpec| snapshot.find(spec.id.as_str());
                 new.iter().all(|spec| {
@@ -308,6 +336,6 @@ impl Reloads {
                 tracing::warn!("not every new upstream has said how it is");
             }
         }
-        self.members.set(after.iter().cloned());
+        self.lists.members.set(after.iter().cloned());
     }
 }

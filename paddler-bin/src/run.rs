@@ -9,8 +9,10 @@ use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
 use paddler_core::schedule::trees;
-use paddler_core::status::{Health, MemberList, Members, Report, StatusBoard, StatusLoop};
-use paddler_core::upstream::UpstreamSpec;
+use paddler_core::status::{
+    Health, MemberList, Members, NameList, Report, StatusBoard, StatusLoop, StatusSource,
+};
+use paddler_core::upstream::http::Tcp;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -18,11 +20,15 @@ use tokio::time::sleep;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::front::{Desk, Front};
-use crate::reload::{Origin, Reloads};
+use crate::reload::{Lists, Origin, Reloads, Specs};
 use crate::secrets::Secrets;
 use crate::settings::Loaded;
 use crate::stop::{Hangups, Stops};
-use crate::{Failure, management, open_files, settings};
+use crate::{Failure, api, management, open_files, settings};
+
+/// How often names that stand for several upstreams are looked up: a replica that a resolver has is to be used soon, and one
+/// that has gone is found out by its polls before.
+const NAMES_EVERY: Duration = Duration::from_secs(10);
 
 /// Serves by arguments until told to stop.
 pub(crate) async fn run(mode: Mode, args: Serve, front: Front) -> Result<(), Failure> {
@@ -47,8 +53,9 @@ pub(crate) struct Gateway {
     management: Option<TcpListener>,
     management_keys: Option<Keys>,
     tls: Option<Tls>,
-    members: Members,
-    specs: Vec<UpstreamSpec>,
+    lists: Lists,
+    added: Members,
+    specs: Specs,
     keys: Option<Keys>,
     config: Config,
 }
@@ -59,6 +66,7 @@ impl Gateway {
         let Loaded { mut config, secrets } = loaded;
         let Secrets {
             specs,
+            names,
             keys,
             management: management_keys,
             tls,
@@ -72,12 +80,20 @@ impl Gateway {
         };
         let clock = Clock::new();
         let (members, list) = MemberList::new(specs.iter().cloned());
+        let (added, of_api) = MemberList::new([]);
+        let (names_in_force, behind_names) = NameList::new(names.iter().cloned(), NAMES_EVERY, Arc::new(Tcp));
+        // Whose word counts first stands first.
+        let sources: Vec<Box<dyn StatusSource>> = vec![
+            Box::new(list.named("config")),
+            Box::new(behind_names),
+            Box::new(of_api.named(api::OWN)),
+        ];
         // The board has it from here on.
         let tree = std::mem::replace(&mut config.tree, trees::gateway());
         let (connect, open) = front.prepare(&config);
         let statuses = StatusLoop::start(
             StatusBoard::with_options(tree, config.board_options()),
-            vec![Box::new(list)],
+            sources,
             connect,
             Some(config.poll_options()),
             clock,
@@ -93,8 +109,12 @@ impl Gateway {
             management,
             management_keys,
             tls,
-            members,
-            specs,
+            lists: Lists {
+                members,
+                names: names_in_force,
+            },
+            added,
+            specs: Specs { fixed: specs, names },
             keys,
             config,
         })
@@ -117,7 +137,7 @@ impl Gateway {
         loop {
             let snapshot = published.load();
             let ready = |report: &Report| report.health == Some(Health::Ready);
-            if snapshot.len() == self.specs.len()
+            if snapshot.len() == self.specs.fixed.len()
                 && snapshot
                     .iter()
                     .all(|(_, entry)| entry.report().is_some_and(ready))
@@ -146,7 +166,7 @@ impl Gateway {
             self.statuses,
             self.clock,
             self.management_keys,
-            ask,
+            (self.added, ask),
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
@@ -164,7 +184,7 @@ impl Gateway {
         // Who is asked and listens no more says so.
         if let Some((origin, hangups)) = origin {
             let before = (self.specs, self.keys, self.tls.clone());
-            let reloads = Reloads::new(control.clone(), origin, self.members, &config, before);
+            let reloads = Reloads::new(control.clone(), origin, self.lists, &config, before);
             tokio::spawn(reloads.run(hangups, requests));
         } else {
             drop(requests);

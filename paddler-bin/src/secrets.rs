@@ -14,6 +14,8 @@ use crate::settings::text;
 pub(crate) struct Secrets {
     /// The specs, each with its key.
     pub(crate) specs: Vec<UpstreamSpec>,
+    /// The same of those whose host is a name for several.
+    pub(crate) names: Vec<UpstreamSpec>,
     /// The keys that clients may present, if the config wants any.
     pub(crate) keys: Option<Keys>,
     /// The keys that the management API wants, if it wants any.
@@ -28,12 +30,13 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
     let is_there = |file: &PathBuf| missing.iter().all(|missing| missing.path != file);
     let is_whole = |purpose| missing.iter().all(|missing| missing.purpose != purpose);
     let mut faults = Vec::new();
-    let mut specs = Vec::new();
+    let (mut specs, mut names) = (Vec::new(), Vec::new());
     for (at, upstream) in config.upstreams.iter().enumerate() {
         if !is_whole(FilePurpose::UpstreamKey(at)) || !is_whole(FilePurpose::UpstreamTls(at)) {
             continue;
         }
         match spec(upstream) {
+            Ok(spec) if upstream.by_name => names.push(spec),
             Ok(spec) => specs.push(spec),
             Err(fault) => faults.push(fault),
         }
@@ -67,6 +70,7 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
     }
     Ok(Secrets {
         specs,
+        names,
         keys: clients,
         management,
         tls,

@@ -6,6 +6,7 @@ mod check;
 mod demo;
 mod drain;
 mod help;
+mod members;
 #[cfg(feature = "envoy")]
 mod picker;
 mod probes;

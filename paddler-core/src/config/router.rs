@@ -158,6 +158,9 @@ pub struct UpstreamConfig {
     /// A file that holds the key that is sent to it as a bearer token. Default `None`: what the client sent stays out.
     /// As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
+    /// Whether it is one upstream for each address of the host in its URL, which is looked up again and again
+    /// ([`NameList`](crate::status)): `dns+http://name:port`. Default: it is one, whatever its name leads to.
+    pub by_name: bool,
     /// Which of the list it was, from 0: before it in the text may stand others that are faulty.
     number: Option<usize>,
 }
@@ -168,6 +171,7 @@ impl UpstreamConfig {
         Self {
             spec,
             api_key_file: None,
+            by_name: false,
             number: None,
         }
     }

@@ -11,6 +11,8 @@ mod claims;
 mod columns;
 mod could;
 mod event;
+#[cfg(feature = "proxy")]
+mod named;
 mod names;
 #[cfg(feature = "proxy")]
 mod poll;
@@ -32,6 +34,8 @@ pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
 pub use report::{Adapters, Degraded, Health, Report, Signal};
 pub use snapshot::{Entry, Snapshot};
 
+#[cfg(feature = "proxy")]
+pub use named::NameList;
 #[cfg(feature = "proxy")]
 pub use poll::PollOptions;
 #[cfg(feature = "proxy")]

@@ -82,26 +82,31 @@ impl StatusSource for FixedList {
 pub struct MemberList {
     name: &'static str,
     wanted: watch::Receiver<Vec<UpstreamSpec>>,
-    told: HashMap<UpstreamId, UpstreamSpec>,
+    told: Told,
+}
+
+/// What was told of a list, and what is still to be told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    specs: HashMap<UpstreamId, UpstreamSpec>,
     events: VecDeque<StatusEvent>,
 }
 
-/// Replaces the list of a [`MemberList`]. Dropped, the last list stays.
+/// Replaces the list of a [`MemberList`] or of a [`NameList`](super::NameList). Dropped, the last list stays.
 #[derive(Debug)]
 pub struct Members(watch::Sender<Vec<UpstreamSpec>>);
 
 impl MemberList {
     /// These, and what replaces them.
     pub fn new(upstreams: impl IntoIterator<Item = UpstreamSpec>) -> (Members, Self) {
-        let (set, mut wanted) = watch::channel(upstreams.into_iter().collect());
+        let (members, mut wanted) = Members::new(upstreams);
         wanted.mark_changed();
         let list = Self {
             name: "list",
             wanted,
-            told: HashMap::new(),
-            events: VecDeque::new(),
+            told: Told::default(),
         };
-        (Members(set), list)
+        (members, list)
     }
 
     /// Under this name: see [`StatusSource::name`].
@@ -109,11 +114,17 @@ impl MemberList {
     pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
+}
 
-    /// What leads from the list that was told to the one that is wanted. Who is new comes first, so that there is never
-    /// nobody between two lists.
-    fn compare(&mut self) {
-        let wanted = self.wanted.borrow_and_update();
+impl Told {
+    /// What is to be told next.
+    pub(super) fn next(&mut self) -> Option<StatusEvent> {
+        self.events.pop_front()
+    }
+
+    /// Puts a list in the place of the one that was told. Who is new comes first, so that there is never nobody between two
+    /// lists.
+    pub(super) fn replace(&mut self, wanted: &[UpstreamSpec]) {
         let mut listed = HashSet::new();
         // Of two with one id the later one counts, and the other is told to nobody.
         let mut last: Vec<_> = wanted
@@ -123,21 +134,28 @@ impl MemberList {
             .collect();
         last.reverse();
         for spec in last {
-            if !self.told.get(&spec.id).is_some_and(|told| told.same_as(spec)) {
-                self.told.insert(spec.id.clone(), spec.clone());
+            if !self.specs.get(&spec.id).is_some_and(|told| told.same_as(spec)) {
+                self.specs.insert(spec.id.clone(), spec.clone());
                 self.events.push_back(StatusEvent::Upsert(spec.clone()));
             }
         }
         let gone = |id: &UpstreamId| !listed.contains(id);
-        let gone: Vec<_> = self.told.keys().filter(|id| gone(id)).cloned().collect();
+        let gone: Vec<_> = self.specs.keys().filter(|id| gone(id)).cloned().collect();
         for id in gone {
-            self.told.remove(&id);
+            self.specs.remove(&id);
             self.events.push_back(StatusEvent::Remove(id));
         }
     }
 }
 
 impl Members {
+    pub(super) fn new(
+        upstreams: impl IntoIterator<Item = UpstreamSpec>,
+    ) -> (Self, watch::Receiver<Vec<UpstreamSpec>>) {
+        let (set, wanted) = watch::channel(upstreams.into_iter().collect());
+        (Self(set), wanted)
+    }
+
     /// Puts this list in the place of the one before. Of two with one id the later one counts.
     pub fn set(&self, upstreams: impl IntoIterator<Item = UpstreamSpec>) {
         self.0.send_replace(upstreams.into_iter().collect());
@@ -148,11 +166,11 @@ impl Members {
 impl StatusSource for MemberList {
     async fn next(&mut self) -> Option<StatusEvent> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.told.next() {
                 return Some(event);
             }
             self.wanted.changed().await.ok()?;
-            self.compare();
+            self.told.replace(&self.wanted.borrow_and_update());
         }
     }
 

@@ -8,6 +8,7 @@ mod fake;
 mod keeper;
 mod log;
 mod members;
+mod named;
 mod page;
 mod polls;
 mod rig;

@@ -28,6 +28,9 @@ const HTTP2: [(&str, Http2); 3] = [
 
 const HOSTS: [(&str, HostHeader); 2] = [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
 
+/// What stands before a URL whose host is a name for several.
+const BY_NAME: &str = "dns+";
+
 /// All that can be read; the others have their faults.
 pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig> {
     let mut seen = Seen::default();
@@ -59,13 +62,23 @@ pub(super) fn upstream(
     let mut fields = at.fields(faults)?;
     let id_at = fields.take("id", faults);
     let url_at = fields.need("url", faults);
+    let mut by_name = false;
     let address = url_at.as_ref().and_then(|at| match &at.value.kind {
-        Kind::String(text) => at.parsed(
-            faults,
-            parse(text).map_err(|invalid| (invalid.problem, invalid.mend.to_owned())),
-        ),
+        Kind::String(text) => {
+            let url = text.strip_prefix(BY_NAME);
+            by_name = url.is_some();
+            let parsed = parse(url.unwrap_or(text));
+            at.parsed(
+                faults,
+                parsed.map_err(|invalid| (invalid.problem, invalid.mend.to_owned())),
+            )
+        }
         _ => at.wrong(faults, "a url such as http://host:port"),
     });
+    if let Some(at) = id_at.as_ref().filter(|_| by_name) {
+        let problem = "those behind a name are called by their addresses";
+        at.fault_mend(faults, problem, "leave `id` out, and tell them by `labels`");
+    }
     let id = id(id_at.as_ref(), url_at.as_ref(), address.as_ref(), faults);
 
     // Counted as two, one upstream would get twice its share, and its limit would be broken.
@@ -103,6 +116,7 @@ pub(super) fn upstream(
     let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
     let mut upstream = settings(spec);
     upstream.number = Some(index);
+    upstream.by_name = by_name;
     Some(upstream)
 }
 
@@ -190,6 +204,7 @@ fn settings(
         UpstreamConfig {
             spec,
             api_key_file,
+            by_name: false,
             number: None,
         }
     }
