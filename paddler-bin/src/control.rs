@@ -32,7 +32,6 @@ fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Control {
     /// `reloads`: to the one who reloads, if somebody does. `added`: what puts the upstreams into force that the API adds.
     pub(crate) fn new(
-        router: Router,
         desk: Desk,
         statuses: StatusLoop,
         clock: Clock,
@@ -40,7 +39,7 @@ impl Control {
         (added, reloads): (Members, mpsc::Sender<Request>),
     ) -> Self {
         Self {
-            router,
+            router: desk.router().clone(),
             desk,
             statuses,
             clock,

@@ -7,16 +7,19 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use paddler_core::Clock;
 #[cfg(feature = "envoy")]
 use paddler_core::config::ClientCertificates;
 use paddler_core::config::{Config, ListenerTls};
 use paddler_core::forward::{Router, RouterOptions, ServeOptions, Served, serve};
+use paddler_core::status::Published;
 use paddler_core::upstream::Connect;
 use paddler_core::upstream::http::HttpConnect;
 #[cfg(feature = "envoy")]
 use paddler_envoy::{EnvoyConnect, Picker, PickerOptions};
 use tokio::net::TcpListener;
 
+use crate::open_files;
 use crate::run::url;
 
 /// Who asks.
@@ -35,36 +38,64 @@ pub(crate) enum Desk {
     Envoy(Picker),
 }
 
-/// Makes a desk, once there is a router.
-type Open = Box<dyn FnOnce(Router) -> Desk + Send>;
-
 impl Front {
-    /// The router's options, as this front needs them.
-    pub(crate) fn adapt(&self, options: RouterOptions) -> RouterOptions {
+    /// How upstreams are reached.
+    pub(crate) fn connect(&self, config: &Config) -> Arc<dyn Connect> {
+        let http = Arc::new(HttpConnect::new(config.http_options()));
         match self {
-            Self::Clients => options,
+            Self::Clients => http,
             #[cfg(feature = "envoy")]
-            Self::Envoy(picker) => picker.adapt(options),
+            Self::Envoy(_) => Arc::new(EnvoyConnect::new(http)),
         }
     }
 
-    /// How upstreams are reached, and what serves those who ask.
-    pub(crate) fn prepare(&self, config: &Config) -> (Arc<dyn Connect>, Open) {
-        let http = Arc::new(HttpConnect::new(config.http_options()));
+    /// Makes room for as many connections as may be. Envoy opens few, whatever its clients do.
+    pub(crate) fn fit(&self, config: &Config) {
         match self {
-            Self::Clients => (http, Box::new(Desk::Clients)),
+            Self::Clients => open_files::fit(config.limits.connections),
             #[cfg(feature = "envoy")]
-            Self::Envoy(options) => {
-                let mut options = options.clone();
-                options.max_streams = config.limits.connections;
-                let open = move |router| Desk::Envoy(Picker::new(router, &options));
-                (Arc::new(EnvoyConnect::new(http)), Box::new(open))
+            Self::Envoy(_) => {}
+        }
+    }
+
+    /// What serves those who ask.
+    pub(crate) fn desk(
+        &self,
+        config: &Config,
+        published: Published,
+        clock: Clock,
+        options: RouterOptions,
+    ) -> Desk {
+        match self {
+            Self::Clients => Desk::Clients(Router::new(published, clock, options)),
+            #[cfg(feature = "envoy")]
+            Self::Envoy(picker) => {
+                let mut picker = picker.clone();
+                picker.max_streams = config.limits.connections;
+                Desk::Envoy(Picker::new(published, clock, options, picker))
             }
         }
     }
 }
 
 impl Desk {
+    pub(crate) fn router(&self) -> &Router {
+        match self {
+            Self::Clients(router) => router,
+            #[cfg(feature = "envoy")]
+            Self::Envoy(picker) => picker.router(),
+        }
+    }
+
+    /// Puts other options in force, for the requests that come from now on.
+    pub(crate) fn reconfigure(&self, options: RouterOptions) {
+        match self {
+            Self::Clients(router) => router.reconfigure(options),
+            #[cfg(feature = "envoy")]
+            Self::Envoy(picker) => picker.reconfigure(options),
+        }
+    }
+
     /// All figures, as a page for Prometheus.
     pub(crate) fn metrics_page(&self) -> String {
         match self {

@@ -24,7 +24,6 @@ use crate::Failure;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::files::{self, Contents, Watched};
-use crate::front::Front;
 use crate::secrets;
 use crate::settings::{self, Faulty, Loaded};
 use crate::stop::Hangups;
@@ -37,7 +36,6 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Origin {
     pub(crate) mode: Mode,
     pub(crate) args: Arc<Serve>,
-    pub(crate) front: Front,
 }
 
 impl Origin {
@@ -283,17 +281,14 @@ impl Reloads {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
         };
-        let options = self
-            .origin
-            .front
-            .adapt(settings::router_options(&config, keys.clone()));
+        let options = settings::router_options(&config, keys.clone());
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
         self.control.statuses.set_health(config.health).await?;
         if now.poll != self.in_force.poll {
             self.control.statuses.set_poll(Some(poll)).await?;
         }
-        self.control.router.reconfigure(options);
+        self.control.desk.reconfigure(options);
         self.lists.names.set(now.specs.names.iter().cloned());
         self.hand_over(&now.specs.fixed, patience).await;
         let changed = now.fixed.iter().zip(&self.in_force.fixed);

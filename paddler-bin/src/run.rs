@@ -24,7 +24,7 @@ use crate::reload::{Lists, Origin, Reloads, Specs};
 use crate::secrets::Secrets;
 use crate::settings::Loaded;
 use crate::stop::{Hangups, Stops};
-use crate::{Failure, api, management, open_files, settings};
+use crate::{Failure, api, management, settings};
 
 /// How often names that stand for several upstreams are looked up: a replica that a resolver has is to be used soon, and one
 /// that has gone is found out by its polls before.
@@ -34,9 +34,9 @@ const NAMES_EVERY: Duration = Duration::from_secs(10);
 pub(crate) async fn run(mode: Mode, args: Serve, front: Front) -> Result<(), Failure> {
     let (stops, hangups) = (Stops::listen()?, Hangups::listen()?);
     let args = Arc::new(args);
-    let origin = Origin { mode, args, front };
+    let origin = Origin { mode, args };
     let loaded = origin.load().await.map_err(|faulty| faulty.why)?;
-    Gateway::start(loaded, &origin.front)
+    Gateway::start(loaded, &front)
         .await?
         .serve(stops, Some((origin, hangups)))
         .await
@@ -44,7 +44,6 @@ pub(crate) async fn run(mode: Mode, args: Serve, front: Front) -> Result<(), Fai
 
 /// A router behind its listeners.
 pub(crate) struct Gateway {
-    router: Router,
     desk: Desk,
     // Dropped, the statuses would stand still.
     statuses: StatusLoop,
@@ -71,9 +70,9 @@ impl Gateway {
             management: management_keys,
             tls,
         } = secrets;
-        open_files::fit(config.limits.connections);
+        front.fit(&config);
         let listener = bind(config.listen, "--listen").await?;
-        let options = front.adapt(settings::router_options(&config, keys.clone()));
+        let options = settings::router_options(&config, keys.clone());
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -90,18 +89,15 @@ impl Gateway {
         ];
         // The board has it from here on.
         let tree = std::mem::replace(&mut config.tree, trees::gateway());
-        let (connect, open) = front.prepare(&config);
         let statuses = StatusLoop::start(
             StatusBoard::with_options(tree, config.board_options()),
             sources,
-            connect,
+            front.connect(&config),
             Some(config.poll_options()),
             clock,
         );
-        let router = Router::new(statuses.published(), clock, options);
-        let desk = open(router.clone());
+        let desk = front.desk(&config, statuses.published(), clock, options);
         Ok(Self {
-            router,
             desk,
             statuses,
             clock,
@@ -153,7 +149,6 @@ impl Gateway {
     /// `origin`: where the config came from, to be read there again.
     pub(crate) async fn serve(self, stops: Stops, origin: Option<(Origin, Hangups)>) -> Result<(), Failure> {
         let Self {
-            router,
             desk,
             config,
             listener,
@@ -161,7 +156,6 @@ impl Gateway {
         } = self;
         let (ask, requests) = mpsc::channel(16);
         let control = Arc::new(Control::new(
-            router.clone(),
             desk.clone(),
             self.statuses,
             self.clock,
@@ -190,7 +184,7 @@ impl Gateway {
             drop(requests);
         }
         let settle = config.shutdown.settle;
-        let stop = told_to_stop(&stops, &router, settle);
+        let stop = told_to_stop(&stops, desk.router().clone(), settle);
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
@@ -205,7 +199,7 @@ impl Gateway {
 }
 
 /// Done when nobody is to be let in any more; `router` says before that it is not ready.
-async fn told_to_stop(stops: &Stops, router: &Router, settle: Duration) {
+async fn told_to_stop(stops: &Stops, router: Router, settle: Duration) {
     stops.reach(1).await;
     tracing::info!("stopping: answers under way go on; a second signal ends them");
     router.stop();

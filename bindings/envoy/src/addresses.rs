@@ -3,9 +3,9 @@
 //! By IP and port, which its transport tells ([`Upstream::addresses`](paddler_core::upstream::Upstream::addresses)). Of several
 //! addresses the first counts that the request may go to.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::net::{IpAddr, SocketAddr};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use paddler_core::status::Published;
 use paddler_core::upstream::{Transport, UpstreamId};
@@ -15,36 +15,44 @@ pub(crate) type Allowed = (IpAddr, Option<u16>);
 
 /// The upstreams that are there.
 #[derive(Debug, Clone)]
-pub(crate) struct Map(pub(crate) Published);
+pub(crate) struct Listening(pub(crate) Published);
 
-impl Map {
-    /// Where this upstream listens.
-    pub(crate) async fn of(&self, id: &UpstreamId) -> Vec<SocketAddr> {
+impl Listening {
+    /// Where this upstream listens, as far as that is known by now. What is not is looked up beside.
+    pub(crate) fn known_of(&self, id: &UpstreamId) -> Vec<SocketAddr> {
         let snapshot = self.0.load_full();
         let entry = snapshot.find(id.as_str());
-        let transport = entry.and_then(|entry| entry.spec().extensions.get::<Transport>());
-        match transport {
-            Some(transport) => transport.0.addresses().await.unwrap_or_default(),
-            None => Vec::new(),
+        let Some(transport) = entry.and_then(|entry| entry.spec().extensions.get::<Transport>()) else {
+            return Vec::new();
+        };
+        let transport = transport.0.clone();
+        let mut asked = Box::pin(async move { transport.addresses().await });
+        match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => found.unwrap_or_default(),
+            Poll::Pending => {
+                tokio::spawn(asked);
+                Vec::new()
+            }
         }
     }
 
-    /// Who listens at an address such as that. All are asked at once: one that has to be looked up holds up no other.
-    pub(crate) async fn who(&self, wanted: impl Fn(SocketAddr) -> bool + Send) -> Vec<UpstreamId> {
+    /// Who listens at an address such as that. All are asked at once, so one that has to be looked up takes no longer for the
+    /// others that have to.
+    pub(crate) async fn at(&self, wanted: impl Fn(SocketAddr) -> bool + Send) -> Vec<UpstreamId> {
         let snapshot = self.0.load_full();
         let ask = snapshot.iter().filter_map(|(_, entry)| {
             let spec = entry.spec();
             Some((&spec.id, spec.extensions.get::<Transport>()?.0.addresses()))
         });
         let mut asked: Vec<_> = ask.collect();
-        let mut who = Vec::new();
+        let mut at = Vec::new();
         poll_fn(|cx| {
             asked.retain_mut(|(id, addresses)| {
                 let Poll::Ready(found) = addresses.as_mut().poll(cx) else {
                     return true;
                 };
                 if found.is_ok_and(|all| all.into_iter().any(&wanted)) {
-                    who.push((*id).clone());
+                    at.push((*id).clone());
                 }
                 false
             });
@@ -55,8 +63,13 @@ impl Map {
             }
         })
         .await;
-        who
+        at
     }
+}
+
+/// Whether it is one address, however each is written.
+pub(crate) fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
 
 /// Whether a request that may go to these alone may go there. An address is the same however it is written.

@@ -11,12 +11,13 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
 };
 use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
-use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, StatusCode};
 
 use crate::gateway::{DESTINATION, LB};
+use crate::heads::difference;
 
-/// The longest piece of a body that goes back: Envoy takes no more than 64 KiB of a message at once.
+/// The longest piece of a body that goes back: what the protocol asks for, so that a message stays under 64 KiB with what is
+/// around it.
 const LONGEST_PIECE: usize = 62_000;
 
 /// Which of the two it is about.
@@ -172,19 +173,6 @@ fn metadata(endpoints: String) -> Struct {
 
 /// The client gets this answer, and nobody else the request.
 pub(crate) fn immediate(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> ProcessingResponse {
-    let mut mutation = HeaderMutation::default();
-    for (name, value) in headers {
-        // The length and the connection are Envoy's.
-        if *name != CONTENT_LENGTH && *name != CONNECTION {
-            let is_first = mutation.set_headers.iter().all(|set| {
-                set.header
-                    .as_ref()
-                    .is_none_or(|header| header.key != name.as_str())
-            });
-            let set = if is_first { overwrite } else { append };
-            mutation.set_headers.push(set(name.as_str(), value.as_bytes()));
-        }
-    }
     let reason = headers
         .get("x-paddler-reason")
         .and_then(|reason| reason.to_str().ok());
@@ -192,7 +180,7 @@ pub(crate) fn immediate(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) 
         status: Some(HttpStatus {
             code: i32::from(status.as_u16()),
         }),
-        headers: Some(mutation),
+        headers: Some(difference(&HeaderMap::new(), headers, &[])),
         body,
         // Where Envoy's access log says why.
         details: reason

@@ -20,7 +20,6 @@ pub(crate) struct Counts {
     open: Count,
     opened: Count,
     unfollowed: Count,
-    pub(crate) refused: Count,
     pub(crate) faults: Count,
 }
 
@@ -54,33 +53,36 @@ impl Counts {
     /// The figures, as lines for Prometheus.
     pub(crate) fn page(&self) -> String {
         let families = [
-            ("streams gauge", "Streams that are open", &self.open),
-            ("streams_total counter", "Streams that were opened", &self.opened),
+            ("streams", "gauge", "Streams that are open.", &self.open),
             (
-                "unfollowed_streams_total counter",
-                "Streams without a response body phase",
+                "streams_total",
+                "counter",
+                "Streams that were opened.",
+                &self.opened,
+            ),
+            (
+                "unfollowed_streams_total",
+                "counter",
+                "Streams without a response body phase.",
                 &self.unfollowed,
             ),
             (
-                "refused_total counter",
-                "Streams that were refused before the router saw a request",
-                &self.refused,
-            ),
-            (
-                "faults_total counter",
-                "Streams on which Envoy said what it may not",
+                "faults_total",
+                "counter",
+                "Streams on which Envoy said what it may not.",
                 &self.faults,
             ),
         ];
-        families.iter().fold(String::new(), |mut page, (family, help, count)| {
-            let name = family.split(' ').next().unwrap_or_default();
-            let value = count.0.load(Relaxed);
+        let mut page = String::new();
+        for (name, kind, help, count) in families {
+            let (name, value) = (format!("paddler_picker_{name}"), count.0.load(Relaxed));
             // Writing to a string does not fail.
-            let _written = write!(
+            write!(
                 page,
-                "# HELP paddler_picker_{name} {help}.\n# TYPE paddler_picker_{family}\npaddler_picker_{name} {value}\n"
-            );
-            page
-        })
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+            )
+            .ok();
+        }
+        page
     }
 }

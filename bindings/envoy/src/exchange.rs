@@ -12,28 +12,33 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingResponse;
+use futures_core::Stream;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use paddler_core::forward::BoxError;
-use paddler_core::upstream::UpstreamId;
 use tokio::sync::{mpsc, oneshot};
-use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::addresses::{Allowed, Map, allows};
+use crate::addresses::{Allowed, Listening, allows};
 use crate::heads::RequestHead;
 use crate::modes::Modes;
 
 /// How many answers wait for Envoy to take them, on each stream.
 const WAITING: usize = 4;
 
-/// The way to Envoy.
-#[derive(Debug, Clone)]
-pub(crate) struct Out(mpsc::Sender<ProcessingResponse>);
+/// The way to Envoy, for messages of one kind.
+#[derive(Debug)]
+pub(crate) struct Out<T = ProcessingResponse>(mpsc::Sender<T>);
 
-impl Out {
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Out<T> {
     /// Done once it is on its way. Who waits here is dropped when Envoy leaves.
-    pub(crate) async fn send(&self, answer: ProcessingResponse) {
+    pub(crate) async fn send(&self, answer: T) {
         self.0.send(answer).await.ok();
     }
 }
@@ -42,16 +47,16 @@ type Serving = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 /// What Envoy hears, and who says it: both end together, whichever ends first. Envoy takes a plain end for leave to go on,
 /// whoever was to decide, so there is none unless all was said.
-pub(crate) struct Said {
+pub(crate) struct Said<T = ProcessingResponse> {
     /// `None`: it is done.
     serving: Option<Serving>,
-    answers: mpsc::Receiver<ProcessingResponse>,
+    answers: mpsc::Receiver<T>,
     failed: Option<Status>,
 }
 
-impl Said {
+impl<T> Said<T> {
     /// What is said by whoever serves a stream.
-    pub(crate) fn by<F>(serve: impl FnOnce(Out) -> F) -> Self
+    pub(crate) fn by<F>(serve: impl FnOnce(Out<T>) -> F) -> Self
     where
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
@@ -64,8 +69,8 @@ impl Said {
     }
 }
 
-impl Stream for Said {
-    type Item = Result<ProcessingResponse, Status>;
+impl<T> Stream for Said<T> {
+    type Item = Result<T, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
@@ -95,8 +100,8 @@ pub(crate) enum Piece {
 pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Who may have answered, if it is said: all that listen at that address.
-    pub(crate) served: Vec<UpstreamId>,
+    /// Where it was answered, if that is said.
+    pub(crate) served: Option<SocketAddr>,
     pub(crate) has_body: bool,
     pub(crate) body: PieceBody,
 }
@@ -106,30 +111,28 @@ pub(crate) struct ResponseHead {
 pub(crate) struct Exchange {
     pub(crate) modes: Modes,
     pub(crate) request: RequestHead,
-    /// The request has no body.
-    pub(crate) is_bare: bool,
     /// The only addresses that the request may go to, if that is said.
     pub(crate) subset: Option<Vec<Allowed>>,
     pub(crate) out: Out,
-    pub(crate) map: Map,
+    pub(crate) listening: Listening,
     /// All of the response has come from Envoy.
     pub(crate) response_ended: AtomicBool,
-    /// `None` once Envoy has been told where to go, or is being told.
-    pub(crate) head: Mutex<Option<oneshot::Receiver<ResponseHead>>>,
+    /// Where the head of the response will be. `None` once Envoy has been told where to go, or is being told.
+    pub(crate) awaited: Mutex<Option<oneshot::Receiver<ResponseHead>>>,
 }
 
 impl Exchange {
-    fn head(&self) -> MutexGuard<'_, Option<oneshot::Receiver<ResponseHead>>> {
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    fn awaited(&self) -> MutexGuard<'_, Option<oneshot::Receiver<ResponseHead>>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_placed(&self) -> bool {
-        self.head().is_none()
+        self.awaited().is_none()
     }
 
     /// From now on Envoy may be on its way. Gives where the head of the response will be, to the first who asks.
     pub(crate) fn place(&self) -> Option<oneshot::Receiver<ResponseHead>> {
-        self.head().take()
+        self.awaited().take()
     }
 
     /// Of the addresses of an upstream, the one that Envoy is told.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::Metadata;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use http::{HeaderMap, HeaderName};
-use paddler_core::forward::Annotate;
+use paddler_core::forward::{Annotate, LONGEST_TENANT};
 use paddler_core::queue::Priority;
 use paddler_core::request::RequestFacts;
 
@@ -49,9 +49,6 @@ pub(crate) const SYSTEM_OWNED: [HeaderName; 6] = [
     HeaderName::from_static(DESTINATION),
     HeaderName::from_static(SERVED),
 ];
-
-/// The longest name of a tenant, in bytes, as the router has it.
-const LONGEST_TENANT: usize = 256;
 
 /// What the gateway's headers mean.
 #[derive(Debug)]

@@ -13,6 +13,8 @@ pub(crate) enum RequestBody {
     Duplex,
     /// `BUFFERED`: in one piece, after the headers have been answered, and before they are passed on.
     Whole,
+    /// There is none.
+    Empty,
     /// `STREAMED`: in pieces, once the headers have been passed on, which is too late to read it.
     Late,
     /// `NONE`.
@@ -20,9 +22,9 @@ pub(crate) enum RequestBody {
 }
 
 impl RequestBody {
-    /// Whether it can be read before a place has to be named.
+    /// Whether all of it is known before a place has to be named.
     pub(crate) fn is_read(self) -> bool {
-        matches!(self, Self::Duplex | Self::Whole)
+        matches!(self, Self::Duplex | Self::Whole | Self::Empty)
     }
 }
 
@@ -54,25 +56,27 @@ impl Modes {
             });
         };
         let mode = |direction: &str, number: i32| {
+            // Of a part nobody knows what the rest says, which goes on unjudged.
+            let not_served = [BodySendMode::Grpc, BodySendMode::BufferedPartial];
             let mode = BodySendMode::try_from(number)
                 .ok()
-                .filter(|mode| *mode != BodySendMode::Grpc);
+                .filter(|mode| !not_served.contains(mode));
             mode.ok_or_else(|| {
-                format!("the {direction} body mode {number} is not served: use FULL_DUPLEX_STREAMED")
+                format!(
+                    "the {direction} body mode {number} is not served: use FULL_DUPLEX_STREAMED, or BUFFERED"
+                )
             })
         };
         let request = match mode("request", config.request_body_mode)? {
             BodySendMode::FullDuplexStreamed => RequestBody::Duplex,
-            BodySendMode::Buffered | BodySendMode::BufferedPartial => RequestBody::Whole,
+            BodySendMode::Buffered => RequestBody::Whole,
             BodySendMode::Streamed => RequestBody::Late,
-            BodySendMode::None | BodySendMode::Grpc => RequestBody::Hidden,
+            _ => RequestBody::Hidden,
         };
         let response = match mode("response", config.response_body_mode)? {
             BodySendMode::FullDuplexStreamed => ResponseBody::Duplex,
-            BodySendMode::Buffered | BodySendMode::BufferedPartial | BodySendMode::Streamed => {
-                ResponseBody::Answered
-            }
-            BodySendMode::None | BodySendMode::Grpc => ResponseBody::Hidden,
+            BodySendMode::Buffered | BodySendMode::Streamed => ResponseBody::Answered,
+            _ => ResponseBody::Hidden,
         };
         let in_turn = request == RequestBody::Late || response == ResponseBody::Answered;
         if in_turn && config.send_body_without_waiting_for_header_response {
@@ -103,9 +107,14 @@ mod tests {
         assert_eq!(of(0, 0), Ok((RequestBody::Hidden, ResponseBody::Hidden)));
         assert_eq!(of(1, 1), Ok((RequestBody::Late, ResponseBody::Answered)));
         assert_eq!(of(2, 2), Ok((RequestBody::Whole, ResponseBody::Answered)));
-        assert_eq!(of(3, 3), Ok((RequestBody::Whole, ResponseBody::Answered)));
         assert_eq!(of(4, 4), Ok((RequestBody::Duplex, ResponseBody::Duplex)));
-        assert!(of(5, 4).is_err() && of(4, 5).is_err() && of(77, 4).is_err());
+        assert!(
+            of(3, 4).is_err()
+                && of(4, 3).is_err()
+                && of(5, 4).is_err()
+                && of(4, 5).is_err()
+                && of(77, 4).is_err()
+        );
         let hasty = |request, response| {
             let config = ProtocolConfiguration {
                 request_body_mode: request,

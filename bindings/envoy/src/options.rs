@@ -7,14 +7,15 @@ use paddler_core::forward::RouterOptions;
 
 use crate::gateway::Gateway;
 
-/// Whether the headers of the Gateway API Inference Extension count that say who a request is for and what it is worth:
-/// `x-gateway-inference-objective`, `x-gateway-inference-fairness-id` and `x-gateway-model-name-rewrite`.
+/// Whether the headers of the Gateway API Inference Extension count that say who a request is for, what it is worth and which
+/// model is meant: `x-gateway-inference-objective`, `x-gateway-inference-fairness-id`, `x-gateway-model-name-rewrite`, and
+/// `x-gateway-model-name` where the body is not shown. What a client says in them goes no further in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GatewayHeaders {
     /// They count, whoever sent them: that Envoy lets them through to here is its word for them. As the protocol has it.
     #[default]
     Believed,
-    /// They do not, and go no further.
+    /// They do not.
     Ignored,
 }
 
@@ -30,11 +31,12 @@ pub struct PickerOptions {
     /// The priority of each objective. Of one that is not here, the words of
     /// [`Priority::read`](paddler_core::queue::Priority::read) are understood; any other is standard. Default none.
     pub objectives: BTreeMap<String, i32>,
-    /// The most streams at once, which is requests. One more is answered with 429. Default 4,096, as many as the gateway takes
+    /// The most streams at once, which is requests, at least 1. One more is answered with 429. Default 4,096, as many as the gateway takes
     /// connections; `paddler endpoint-picker` takes `limits.connections` of its config.
     pub max_streams: usize,
     /// The largest message, in bytes. Default 4 MiB, four times what Envoy buffers unless told otherwise. A body that it
-    /// sends in one piece (`BUFFERED`) has to fit; what is larger is answered with 413.
+    /// sends in one piece (`BUFFERED`) has to fit; what is larger is answered with 413. Each stream holds one message while it
+    /// comes, beside what [`RouterOptions`] allow for bodies.
     pub max_message: usize,
 }
 
@@ -53,8 +55,7 @@ impl Default for PickerOptions {
 impl PickerOptions {
     /// The router's options, as a router behind Envoy needs them: it tells who comes next, hears the gateway's headers, and
     /// leaves it to Envoy under which names it is asked.
-    #[must_use]
-    pub fn adapt(&self, mut router: RouterOptions) -> RouterOptions {
+    pub(crate) fn adapt(&self, mut router: RouterOptions) -> RouterOptions {
         router.alternatives = self.fallbacks;
         router.own_names_only = false;
         if self.gateway_headers == GatewayHeaders::Believed {

@@ -3,6 +3,7 @@
 //! Headers of the request first, then its body and trailers, then the same of the response. A response may overtake the rest
 //! of a request. A second end of a body is nothing; anything else out of order ends the stream with an error.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +15,6 @@ use paddler_core::forward::Refusal;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Status, Streaming};
 
-use crate::addresses::allows;
 use crate::answers::{self, About};
 use crate::exchange::{Exchange, Piece, PieceBody, ResponseHead};
 use crate::gateway;
@@ -30,7 +30,7 @@ pub(crate) enum End {
     Overtaken(Box<HttpHeaders>, ResponseBody),
     /// A client's request that the router does not get to see.
     Refused(Refusal),
-    /// An answer that is to be cut short.
+    /// Nothing more is said of it here, and this is why.
     Cut(Status),
     /// What Envoy said may not be said, or cannot be read.
     Fault(Status),
@@ -41,13 +41,13 @@ fn fault(what: impl Into<String>) -> End {
 }
 
 /// Of a message that no client has seen to be one.
-pub(crate) fn unreadable() -> Refusal {
+fn unreadable() -> Refusal {
     let message = "what Envoy told of the request cannot be read";
     Refusal::new(StatusCode::BAD_REQUEST, "bad_header", message)
 }
 
 /// Of a message that has no room here: of the request's, or of its answer's.
-pub(crate) fn too_large(is_answer: bool) -> Refusal {
+fn too_large(is_answer: bool) -> Refusal {
     let message = "a message is larger than may be";
     if is_answer {
         return Refusal::new(StatusCode::BAD_GATEWAY, "answer_too_large", message);
@@ -58,6 +58,21 @@ pub(crate) fn too_large(is_answer: bool) -> Refusal {
 fn trailers() -> Refusal {
     let message = "fields come after the body: send it without";
     Refusal::new(StatusCode::BAD_REQUEST, "trailers", message)
+}
+
+/// What Envoy says next. `placed`: it was told where to go.
+pub(crate) async fn next(
+    inbound: &mut Streaming<ProcessingRequest>,
+    placed: bool,
+) -> Result<ProcessingRequest, End> {
+    match inbound.message().await {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(End::Closed),
+        Err(status) if status.code() == Code::OutOfRange => Err(End::Refused(too_large(placed))),
+        // What ends without a word goes on unjudged.
+        Err(_) if !placed => Err(End::Refused(unreadable())),
+        Err(_) => Err(End::Closed),
+    }
 }
 
 /// Where what Envoy says is put.
@@ -87,16 +102,7 @@ impl Reader {
     /// Reads to the end of the response.
     pub(crate) async fn read(&mut self, inbound: &mut Streaming<ProcessingRequest>) -> Result<(), End> {
         loop {
-            let message = match inbound.message().await {
-                Ok(Some(message)) => message,
-                Ok(None) => return Err(End::Closed),
-                Err(status) if status.code() == Code::OutOfRange => {
-                    return Err(End::Refused(too_large(self.exchange.is_placed())));
-                }
-                // What ends without a word goes on unjudged.
-                Err(_) if !self.exchange.is_placed() => return Err(End::Refused(unreadable())),
-                Err(_) => return Err(End::Closed),
-            };
+            let message = next(inbound, self.exchange.is_placed()).await?;
             self.take(message).await?;
             if self.exchange.response_ended.load(Relaxed) {
                 return Ok(());
@@ -118,15 +124,6 @@ impl Reader {
             Some(Kind::ResponseHeaders(head)) => {
                 let attributes = attributes.values().chain(head.attributes.values());
                 let served = gateway::served(metadata_context.as_ref(), attributes);
-                let served = match served {
-                    Some(at) => {
-                        self.exchange
-                            .map
-                            .who(|other| allows(&[(at.ip().to_canonical(), Some(at.port()))], other))
-                            .await
-                    }
-                    None => Vec::new(),
-                };
                 self.response_head(head, served)
             }
             Some(Kind::ResponseBody(body)) => self.response_body(body).await,
@@ -144,9 +141,12 @@ impl Reader {
             RequestBody::Duplex => {
                 put(&mut self.request_body, body, end_of_stream.then_some(Piece::End)).await;
             }
+            // Where it says that this is not the end, trailers follow, which it keeps until it has been answered.
             RequestBody::Whole => put(&mut self.request_body, body, Some(Piece::End)).await,
             RequestBody::Late => self.exchange.out.send(answers::pass_body(About::Request)).await,
-            RequestBody::Hidden => return Err(fault("a body came, of which it was said that it would not")),
+            RequestBody::Hidden | RequestBody::Empty => {
+                return Err(fault("a body came, of which it was said that it would not"));
+            }
         }
         Ok(())
     }
@@ -162,11 +162,7 @@ impl Reader {
         Ok(())
     }
 
-    fn response_head(
-        &mut self,
-        head: HttpHeaders,
-        served: Vec<paddler_core::upstream::UpstreamId>,
-    ) -> Result<(), End> {
+    fn response_head(&mut self, head: HttpHeaders, served: Option<SocketAddr>) -> Result<(), End> {
         let Some(put) = self.response_head.take() else {
             return Err(fault("the headers of a response came twice"));
         };
@@ -190,8 +186,9 @@ impl Reader {
             has_body: !ended,
             body,
         };
-        // Whoever waits for it no more has answered otherwise.
-        put.send(head).map_err(|_| End::Closed)
+        // Whoever waits for it no more is about to answer otherwise, and the body goes nowhere.
+        put.send(head).ok();
+        Ok(())
     }
 
     async fn response_body(&mut self, body: HttpBody) -> Result<(), End> {

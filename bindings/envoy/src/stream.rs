@@ -16,18 +16,19 @@ use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError, Peer, Refusal, Router, drop_look_alikes};
 use paddler_core::request::Dialect;
 use paddler_core::upstream::{Carried, Extensions, Only};
-use tokio::sync::oneshot;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
-use crate::addresses::{Map, allows};
+use crate::addresses::{Listening, allows};
 use crate::answers::{self, About};
 use crate::counts::Counts;
-use crate::exchange::{Exchange, Out, PieceBody};
+use crate::exchange::{Exchange, Out, Piece, PieceBody};
 use crate::gateway::{self, MODEL, REWRITE, SYSTEM_OWNED};
 use crate::heads::{RequestHead, difference};
 use crate::modes::{Modes, RequestBody, ResponseBody};
-use crate::reader::{End, Reader, too_large, unreadable};
+use crate::reader::{End, Reader, next};
 use crate::transport::{FromEnvoy, Rider, give};
 
 /// How long a stream may be open without a word: Envoy opens one when it has something to say.
@@ -40,7 +41,7 @@ const LINGER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) router: Router,
-    pub(crate) map: Map,
+    pub(crate) listening: Listening,
     pub(crate) counts: Counts,
     /// The gateway's headers count.
     pub(crate) believes_headers: bool,
@@ -79,8 +80,7 @@ pub(crate) async fn serve(
 
 /// Answers one that the router does not get to see, in its words. Whose path is not known is told as most clients hear it.
 pub(crate) async fn refuse(shared: &Shared, out: &Out, refusal: Refusal) {
-    shared.counts.refused.add();
-    immediate(refusal.into_response(Dialect::Openai), out).await;
+    immediate(shared.router.refuse(refusal, Dialect::Openai), out).await;
 }
 
 async fn run(
@@ -89,21 +89,18 @@ async fn run(
     peer: Option<Peer>,
     out: &Out,
 ) -> Result<(), End> {
-    let first = timeout(SILENT, inbound.message()).await;
-    let first = first.unwrap_or_else(|_| Err(Status::deadline_exceeded("nothing was said")));
-    let first = match first {
-        Ok(Some(first)) => first,
-        Ok(None) => return Err(End::Closed),
-        Err(status) if status.code() == Code::OutOfRange => return Err(End::Refused(too_large(false))),
-        Err(status) if status.code() == Code::DeadlineExceeded => return Err(End::Closed),
-        // What ends without a word goes on unjudged.
-        Err(_) => return Err(End::Refused(unreadable())),
+    let first = timeout(SILENT, next(inbound, false)).await;
+    let silent = |_| {
+        Err(End::Cut(Status::deadline_exceeded(
+            "nothing was said of a request for 10 s",
+        )))
     };
+    let first = first.unwrap_or_else(silent)?;
     let (request, exchange, mut reader) = begin(shared, first, peer, out).await?;
     if exchange.modes.response == ResponseBody::Hidden {
         shared.counts.unfollowed();
     }
-    if exchange.modes.request == RequestBody::Whole && !exchange.is_bare {
+    if exchange.modes.request == RequestBody::Whole {
         // Or the body would not come. What else comes of it, it goes nowhere that its client names.
         let remove_headers = SYSTEM_OWNED.map(|name| name.to_string()).into();
         let mutation = HeaderMutation {
@@ -171,7 +168,7 @@ async fn begin(
             "a picker that may only look on cannot pick: leave observability_mode out".to_owned(),
         ));
     }
-    let modes = Modes::of(first.protocol_config.as_ref()).map_err(fault)?;
+    let mut modes = Modes::of(first.protocol_config.as_ref()).map_err(fault)?;
     let sent = match first.request {
         Some(Kind::RequestHeaders(sent)) => sent,
         // Envoy has refused the request by itself, before it told of it.
@@ -181,27 +178,28 @@ async fn begin(
             return Err(fault(message.to_owned()));
         }
     };
+    if sent.end_of_stream {
+        modes.request = RequestBody::Empty;
+    }
     // A client can have caused it, and a stream that fails is let through where Envoy's failure mode allows it.
     let head = RequestHead::read(&sent.headers.unwrap_or_default())
         .map_err(|malformed| End::Refused(Refusal::new(StatusCode::BAD_REQUEST, "bad_header", malformed)))?;
     let subset = gateway::subset(first.metadata_context.as_ref());
     let only = match &subset {
-        Some(subset) => Some(Only(shared.map.who(|at| allows(subset, at)).await.into())),
+        Some(subset) => Some(Only(shared.listening.at(|at| allows(subset, at)).await.into())),
         None => None,
     };
-    let (request, body, to) = request(shared, &head, modes, sent.end_of_stream);
+    let (mut request, to) = request(shared, &head, modes.request);
     let (response_head, head_here) = oneshot::channel();
     let exchange = Arc::new(Exchange {
         modes,
         request: head,
-        is_bare: sent.end_of_stream,
         subset,
         out: out.clone(),
-        map: shared.map.clone(),
+        listening: shared.listening.clone(),
         response_ended: AtomicBool::new(false),
-        head: Mutex::new(Some(head_here)),
+        awaited: Mutex::new(Some(head_here)),
     });
-    let mut request = request.map(|()| body);
     drop_look_alikes(request.headers_mut());
     let mut rider = Extensions::default();
     rider.insert(Rider(exchange.clone()));
@@ -217,47 +215,37 @@ async fn begin(
     Ok((request, exchange, reader))
 }
 
-type BodyTo = Option<tokio::sync::mpsc::Sender<crate::exchange::Piece>>;
+/// Where the pieces of a body are put as they come, if they come.
+type BodyTo = Option<mpsc::Sender<Piece>>;
 
-/// The request as the router gets it, its body, and where that is put as it comes.
-fn request(shared: &Shared, head: &RequestHead, modes: Modes, is_bare: bool) -> (Request<()>, Body, BodyTo) {
-    let mut request = Request::new(());
+/// The request as the router gets it.
+fn request(shared: &Shared, head: &RequestHead, shown: RequestBody) -> (Request<Body>, BodyTo) {
+    let mut request = Request::new(Body::empty());
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = head.uri.clone();
     *request.headers_mut() = head.headers.clone();
-    let headers = request.headers_mut();
-    if is_bare {
-        return (request, Body::empty(), None);
-    }
-    if modes.request.is_read() {
-        let (to, body) = PieceBody::new();
-        return (request, Body::new(body), Some(to));
+    match shown {
+        RequestBody::Empty => return (request, None),
+        RequestBody::Duplex | RequestBody::Whole => {
+            let (to, body) = PieceBody::new();
+            *request.body_mut() = Body::new(body);
+            return (request, Some(to));
+        }
+        RequestBody::Late | RequestBody::Hidden => {}
     }
     // What is in it is not known, but for the model, if whoever was asked before us has said it; nor can it be changed.
-    headers.remove(REWRITE);
-    headers.remove(CONTENT_LENGTH);
-    headers.remove(CONTENT_ENCODING);
-    if head.method != Method::POST {
-        return (request, Body::empty(), None);
+    let headers = request.headers_mut();
+    for name in [REWRITE, CONTENT_LENGTH, CONTENT_ENCODING] {
+        headers.remove(name);
     }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let model = head.headers.get(MODEL).filter(|_| shared.believes_headers);
-    let model = model.and_then(|model| model.to_str().ok());
-    let body = model.map_or_else(
-        || "{}".to_owned(),
-        |model| format!("{{\"model\":{}}}", json_text(model)),
-    );
-    (request, Body::full(body), None)
-}
-
-/// A text of visible ASCII characters and spaces, as JSON has it.
-fn json_text(text: &str) -> String {
-    format!(
-        "\"{}\"",
-        text.replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('\t', "\\t")
-    )
+    if head.method == Method::POST {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let model = head.headers.get(MODEL).filter(|_| shared.believes_headers);
+        let model = model.and_then(|model| model.to_str().ok());
+        let body = model.map_or_else(|| json!({}), |model| json!({"model": model}));
+        *request.body_mut() = Body::full(body.to_string());
+    }
+    (request, None)
 }
 
 /// Lets the router handle the request, and passes on what it makes of it.
@@ -278,6 +266,7 @@ async fn handle(router: &Router, request: Request<Body>, exchange: &Exchange) ->
         }
         return Ok(Passed::Through);
     }
+    // What the router makes of it Envoy cannot be given in this mode: what goes silent is broken off.
     while let Some(frame) = body.frame().await {
         frame.map_err(cut)?;
     }

@@ -10,13 +10,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ext_proc::v3::HeaderMutation;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, BoxError};
 use paddler_core::upstream::http::UpstreamKey;
-use paddler_core::upstream::{CallError, Carried, Connect, Dispatch, ServedBy, Upstream, UpstreamSpec};
+use paddler_core::upstream::{
+    CallError, Carried, Connect, Dispatch, Progress, Sent, ServedBy, Upstream, UpstreamId, UpstreamSpec,
+};
+
+use crate::addresses::is_same;
 
 use crate::answers::{self, About, Destination, overwrite};
 use crate::exchange::{Exchange, Out};
@@ -24,28 +28,27 @@ use crate::gateway::{BASE_MODEL, MODEL, SYSTEM_OWNED};
 use crate::heads::{ABOUT_THE_BODY, difference};
 use crate::modes::RequestBody;
 
-const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
-/// Makes of each spec an upstream that Envoy speaks to. Polls go the way of another [`Connect`], which also says where the
-/// upstream listens.
+/// Makes of each spec an upstream that Envoy speaks to. What goes there without Envoy, which is polls, goes the way of another
+/// [`Connect`], which also says where the upstream listens.
 #[derive(Debug, Clone)]
 pub struct EnvoyConnect {
-    polls: Arc<dyn Connect>,
+    direct: Arc<dyn Connect>,
 }
 
 impl EnvoyConnect {
-    /// `polls`: how the router itself asks upstreams how they are, such as an
+    /// `direct`: how the router itself asks upstreams how they are, such as an
     /// [`HttpConnect`](paddler_core::upstream::http::HttpConnect).
-    pub fn new(polls: Arc<dyn Connect>) -> Self {
-        Self { polls }
+    pub fn new(direct: Arc<dyn Connect>) -> Self {
+        Self { direct }
     }
 }
 
 impl Connect for EnvoyConnect {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError> {
         Ok(Arc::new(EnvoyUpstream {
-            polls: self.polls.connect(spec)?,
-            spec: spec.clone(),
+            direct: self.direct.connect(spec)?,
+            id: spec.id.clone(),
+            key: spec.extensions.get::<UpstreamKey>().cloned(),
         }))
     }
 }
@@ -65,8 +68,9 @@ pub(crate) struct Rider(pub(crate) Arc<Exchange>);
 
 #[derive(Debug)]
 struct EnvoyUpstream {
-    polls: Arc<dyn Upstream>,
-    spec: UpstreamSpec,
+    direct: Arc<dyn Upstream>,
+    id: UpstreamId,
+    key: Option<UpstreamKey>,
 }
 
 #[async_trait]
@@ -75,38 +79,49 @@ impl Upstream for EnvoyUpstream {
         let carried = request.extensions().get::<Carried>();
         let exchange = carried.and_then(|carried| Some(carried.0.get::<Rider>()?.0.clone()));
         let Some(exchange) = exchange else {
-            return self.polls.call(request).await;
+            return self.direct.call(request).await;
         };
-        let addresses = self.polls.addresses().await.map_err(CallError::unreachable)?;
-        let Some(address) = exchange.choose(addresses) else {
-            let error = io::Error::other("none of its addresses is one that the request may go to");
-            return Err(CallError::unreachable(error).into());
+        let (mut parts, body) = request.into_parts();
+        let progress = parts.extensions.remove::<Progress>().unwrap_or_default();
+        progress.set_sending(false);
+        let dispatch = parts.extensions.remove::<Dispatch>().unwrap_or_default();
+        if dispatch.rewritten && !exchange.modes.request.is_read() {
+            let error = "another model is asked for than in the body, which Envoy does not show before";
+            return Err(CallError::new(Sent::No, error).into());
+        }
+        let addresses = self.direct.addresses().await.map_err(CallError::unreachable)?;
+        // It may have had another one when it was found to be in the subset.
+        let nowhere = || {
+            CallError::new(
+                Sent::No,
+                "none of its addresses is one that the request may go to",
+            )
         };
-        let (parts, body) = request.into_parts();
-        let dispatch = parts.extensions.get().cloned().unwrap_or_default();
-        let destination = self.destination(address, &parts, &dispatch, &exchange).await;
-        let head = exchange.place();
-        let placed = place(&exchange, destination, body, &dispatch).await;
-        let head = match (placed, head) {
-            (Ok(()), Some(head)) => head.await.ok(),
-            _ => None,
+        let address = exchange.choose(addresses).ok_or_else(nowhere)?;
+        let endpoints = self.endpoints(address, &dispatch, &exchange);
+        let destination = self.destination(&endpoints, &parts, &dispatch, &exchange);
+        let Some(head) = exchange.place() else {
+            return Err(CallError::new(Sent::Yes, "Envoy is told one place alone").into());
         };
-        let Some(head) = head else {
+        progress.set_sending(true);
+        tell(&exchange, destination, body, &dispatch).await?;
+        let Ok(head) = head.await else {
             // Envoy has ended the stream, which is no fault of the upstream's: whoever serves the stream drops all of it.
             return std::future::pending().await;
         };
         let mut response = Response::new(Body::new(head.body));
         *response.status_mut() = head.status;
-        response.extensions_mut().insert(FromEnvoy {
+        let extensions = response.extensions_mut();
+        extensions.insert(FromEnvoy {
             headers: Arc::new(head.headers.clone()),
             has_body: head.has_body,
         });
-        *response.headers_mut() = head.headers;
-        if !head.served.contains(&self.spec.id)
-            && let Some(id) = head.served.into_iter().next()
+        if let Some(at) = head.served.filter(|at| !is_same(*at, address))
+            && let Some(other) = self.who(at, &endpoints, &exchange).await
         {
-            response.extensions_mut().insert(ServedBy(id));
+            extensions.insert(ServedBy(other));
         }
+        *response.headers_mut() = head.headers;
         Ok(response)
     }
 
@@ -115,33 +130,53 @@ impl Upstream for EnvoyUpstream {
     }
 
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.polls.addresses().await
+        self.direct.addresses().await
     }
 }
 
+/// An address that Envoy is told, and whose it is.
+type Endpoint = (UpstreamId, SocketAddr);
+
 impl EnvoyUpstream {
+    /// Where to go, and where next.
+    fn endpoints(&self, address: SocketAddr, dispatch: &Dispatch, exchange: &Exchange) -> Vec<Endpoint> {
+        let mut endpoints = vec![(self.id.clone(), address)];
+        for id in &dispatch.alternatives {
+            // Whose name leads nowhere is left out, and so is one who stands there already.
+            let next = exchange.choose(exchange.listening.known_of(id));
+            if let Some(next) = next.filter(|next| endpoints.iter().all(|(_, told)| told != next)) {
+                endpoints.push((id.clone(), next));
+            }
+        }
+        endpoints
+    }
+
+    /// Whose address this is, if it is somebody else's.
+    async fn who(&self, at: SocketAddr, told: &[Endpoint], exchange: &Exchange) -> Option<UpstreamId> {
+        if let Some((id, _)) = told.iter().find(|(_, told)| is_same(*told, at)) {
+            return Some(id.clone());
+        }
+        let all = exchange.listening.at(|other| is_same(other, at)).await;
+        all.iter()
+            .all(|id| *id != self.id)
+            .then(|| all.into_iter().next())?
+    }
+
     /// What Envoy is told: addresses, and the headers that the upstream gets.
-    async fn destination(
+    fn destination(
         &self,
-        address: SocketAddr,
+        endpoints: &[Endpoint],
         parts: &http::request::Parts,
         dispatch: &Dispatch,
         exchange: &Exchange,
     ) -> Destination {
-        let mut endpoints = vec![address];
-        for next in &dispatch.alternatives {
-            // Whose name leads nowhere is left out, and so is one who stands there already.
-            let next = exchange.choose(exchange.map.of(next).await);
-            endpoints.extend(next.filter(|next| !endpoints.contains(next)));
-        }
-        let endpoints: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+        let endpoints: Vec<_> = endpoints.iter().map(|(_, address)| address.to_string()).collect();
         let mut headers = parts.headers.clone();
         for name in &SYSTEM_OWNED {
             headers.remove(name);
         }
-        if let Some(key) = self.spec.extensions.get::<UpstreamKey>() {
-            headers.insert(AUTHORIZATION, key.authorization().clone());
-            headers.remove(X_API_KEY);
+        if let Some(key) = &self.key {
+            key.put_into(&mut headers);
         }
         name_model(&mut headers, dispatch, exchange);
         let but: &[HeaderName] = if exchange.modes.request.is_read() {
@@ -169,7 +204,7 @@ fn name_model(headers: &mut HeaderMap, dispatch: &Dispatch, exchange: &Exchange)
     headers.remove(MODEL);
     headers.remove(BASE_MODEL);
     let Some(model) = &dispatch.model else { return };
-    let snapshot = exchange.map.0.load_full();
+    let snapshot = exchange.listening.0.load_full();
     let base = snapshot
         .model(model)
         .and_then(|row| row.parent())
@@ -182,23 +217,20 @@ fn name_model(headers: &mut HeaderMap, dispatch: &Dispatch, exchange: &Exchange)
 }
 
 /// Tells Envoy where to go, and what to take along.
-async fn place(
+async fn tell(
     exchange: &Exchange,
     mut destination: Destination,
     body: Body,
     dispatch: &Dispatch,
 ) -> Result<(), BoxError> {
-    let Exchange {
-        modes, out, is_bare, ..
-    } = exchange;
+    let Exchange { modes, out, .. } = exchange;
     match modes.request {
-        RequestBody::Duplex if !is_bare => {
-            let length = body.size_hint().exact();
-            length_of(&mut destination.mutation, length);
+        RequestBody::Duplex => {
+            length_of(&mut destination.mutation, body.size_hint().exact());
             out.send(destination.answer(false)).await;
             return give(About::Request, body, out).await;
         }
-        RequestBody::Whole if !is_bare => {
+        RequestBody::Whole => {
             if dispatch.rewritten {
                 let bytes = body.collect().await?.to_bytes();
                 length_of(&mut destination.mutation, Some(bytes.len() as u64));
@@ -206,7 +238,9 @@ async fn place(
             }
             out.send(destination.answer(true)).await;
         }
-        _ => out.send(destination.answer(false)).await,
+        RequestBody::Empty | RequestBody::Late | RequestBody::Hidden => {
+            out.send(destination.answer(false)).await
+        }
     }
     Ok(())
 }

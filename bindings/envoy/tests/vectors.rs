@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy::{Stream, list, request_body, request_headers, response_body, response_headers, with_metadata};
-use paddler_core::forward::{Router, RouterOptions, ServeOptions};
+use paddler_core::forward::{RouterOptions, ServeOptions};
 use paddler_core::schedule::filters::{Bound, all_of, kv_cache, lora_active, queue_depth};
 use paddler_core::schedule::{Class, Condition, Node, Signals, Tree, costs};
 use paddler_core::status::{StatusBoard, StatusEvent};
@@ -71,9 +71,7 @@ async fn world(tree: Tree, pods: &[Value], counts_waiting: bool) -> World {
     board.publish(clock.now());
     let mut options = RouterOptions::default();
     options.seed = Some(1);
-    let picker = PickerOptions::default();
-    let router = Router::new(board.published(), clock, picker.adapt(options));
-    let picker = Picker::new(router, &picker);
+    let picker = Picker::new(board.published(), clock, options, PickerOptions::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let never = std::future::pending;

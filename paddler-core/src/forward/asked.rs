@@ -20,7 +20,7 @@ const PRIORITY: HeaderName = HeaderName::from_static("x-paddler-priority");
 const TENANT: HeaderName = HeaderName::from_static("x-paddler-tenant");
 
 /// The longest name of a tenant, in bytes: it becomes a key of tables.
-const LONGEST_TENANT: usize = 256;
+pub const LONGEST_TENANT: usize = 256;
 
 /// The times that a client asks for; `None`: what there is.
 ///

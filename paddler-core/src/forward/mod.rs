@@ -41,7 +41,7 @@
 //! | `queue_full`, `evicted` | 429 | more would wait than may (`queue.max_requests`); evicted: others came first |
 //! | `slots_busy`, `queue_deep`, `kv_cache_full`, `no_adapter_room` | 429 | nobody had room in time (`queue.max_wait`) |
 //! | `contended` | 429 | the same: others came first, or what was free was held back for one who needs more (`paddler_upstream_held_back`) |
-//! | `grpc_alone` | 505 | of the endpoint picker: Envoy asks it, by gRPC, and clients ask Envoy |
+//! | `grpc_alone` | 415 | of the endpoint picker: Envoy asks it, by gRPC, and clients ask Envoy |
 //! | `answer_too_large` | 502 | of the endpoint picker: a piece of an answer is larger than a message may be (4 MiB) |
 //! | `too_many_streams` | 429 | of the endpoint picker: as many requests are under way as may be (`limits.connections`) |
 //! | `upstreams_busy` | 429 | each upstream that could serve it asks to be left alone for now |
@@ -154,6 +154,7 @@ mod waiting;
 pub use accept::{Accept, Connection, OverTls, Peer, let_in};
 pub use acquire::Acquired;
 pub(crate) use again::Again;
+pub use asked::LONGEST_TENANT;
 pub use body::{Body, BoxError};
 pub use headers::bearer;
 pub(crate) use headers::{length, lists};

@@ -191,6 +191,13 @@ impl Router {
         page.to_string()
     }
 
+    /// Answers a request that its host refuses before it gets here: counted and logged as the router's own refusals are.
+    pub fn refuse(&self, refusal: Refusal, dialect: Dialect) -> Response<Body> {
+        self.0.metrics.refused(&refusal.reason);
+        refusal.say();
+        refusal.into_response(dialect)
+    }
+
     /// From now on `/health` says that the router is going away, so that no new work is sent here. What is sent all the
     /// same is served.
     pub fn stop(&self) {

@@ -57,7 +57,6 @@ async fn who_watches_does_not_hold_up_the_end() {
     let watch = client.watch(HealthCheckRequest { service }).await.unwrap();
     let mut watch = watch.into_inner();
     watch.message().await.unwrap();
-    world.picker.router().stop();
     world.stop();
     let told = tokio::spawn(async move {
         let mut last = None;

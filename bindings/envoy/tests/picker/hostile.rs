@@ -143,9 +143,9 @@ async fn a_body_beyond_the_limit_is_refused_however_it_comes() {
         (413, "body_too_large")
     );
     assert_eq!(
-        world.metric("paddler_picker_refused_total"),
-        1.0,
-        "the router has the other"
+        world.metric("paddler_refusals_total"),
+        2.0,
+        "wherever they are refused"
     );
     // An answer is its engine's.
     let mut stream = world.open().await;
@@ -347,7 +347,7 @@ async fn one_who_speaks_something_else_is_told_so() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(
-        answer.starts_with("HTTP/1.1 505 ") && answer.contains("grpc_alone"),
+        answer.starts_with("HTTP/1.1 415 ") && answer.contains("grpc_alone"),
         "{answer}"
     );
     let mut grpc = tonic::client::Grpc::new(world.channel.clone());

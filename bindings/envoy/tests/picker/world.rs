@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::Clock;
-use paddler_core::forward::{Router, RouterOptions, ServeOptions, Served};
+use paddler_core::forward::{RouterOptions, ServeOptions, Served};
 use paddler_core::schedule::{Tree, trees};
 use paddler_core::status::{BoardOptions, FixedList, StatusBoard, StatusLoop};
 use paddler_core::upstream::http::HttpConnect;
@@ -61,8 +61,7 @@ impl Setup {
         );
         let published = statuses.published();
         eventually("all have joined", || published.load().len() == many).await;
-        let router = Router::new(published, clock, self.picker.adapt(self.router));
-        let picker = Picker::new(router, &self.picker);
+        let picker = Picker::new(published, clock, self.router, self.picker);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, mut stopped) = watch::channel(false);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::header::{AUTHORIZATION, HOST, UPGRADE};
+use http::header::{HOST, UPGRADE};
 #[cfg(feature = "http2")]
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Request, Response};
@@ -142,8 +142,7 @@ impl HttpUpstream {
         // There is one, whatever came.
         headers.insert(HOST, host);
         if let Some(key) = &self.key {
-            headers.insert(AUTHORIZATION, key.0.clone());
-            headers.remove(X_API_KEY);
+            key.put_into(headers);
         }
     }
 

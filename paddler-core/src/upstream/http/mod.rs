@@ -19,7 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 
 use super::UpstreamSpec;
 use super::transport::{Connect, Upstream};
@@ -77,9 +78,10 @@ impl UpstreamKey {
         Some(Self(value))
     }
 
-    /// What stands in `Authorization`: for transports of one's own.
-    pub fn authorization(&self) -> &HeaderValue {
-        &self.0
+    /// Puts it in the place of whatever key stands there, as each request gets it: for transports of one's own.
+    pub fn put_into(&self, headers: &mut HeaderMap) {
+        headers.insert(AUTHORIZATION, self.0.clone());
+        headers.remove(X_API_KEY);
     }
 }
 

@@ -19,6 +19,10 @@ use crate::upstream::address::Address;
 /// How long the last answer stands in where the resolver has none. Long enough for a resolver to be restarted.
 const STANDS_IN: Duration = Duration::from_secs(300);
 
+/// For so long one who only wants to know is told the last answer, while the name is looked up beside: who makes no connection
+/// finds nothing out by waiting for it.
+const TOLD_FOR: Duration = Duration::from_secs(300);
+
 /// How long one who only wants to know is told that there was no answer, before the name is looked up again: it would be for
 /// each request.
 const NONE_FOR: Duration = Duration::from_secs(2);
@@ -43,8 +47,8 @@ struct Known {
     told: Option<Instant>,
     /// They are being looked up beside the requests, or were, without an answer, at this time.
     asked: Option<Instant>,
-    /// There was no answer, at this time.
-    none: Option<Instant>,
+    /// There was no answer, at this time, and why.
+    none: Option<(Instant, String)>,
     /// No address has answered: look them up before the next connection.
     doubted: bool,
     /// The one that answered last: tried first, so that a dead one costs its time once.
@@ -116,7 +120,7 @@ impl Route {
     async fn look_up(&self) -> io::Result<bool> {
         let addresses = self.dial.resolve(&self.host, self.port).await?;
         if addresses.is_empty() {
-            return Err(no_address());
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         }
         let Some(mut known) = self.known() else {
             return Ok(false);
@@ -159,8 +163,8 @@ impl Route {
         }
         let found = timeout_at(deadline, self.addresses()).await;
         let found = found.unwrap_or_else(|_| Err(late()));
-        if let (Err(_), Some(mut known)) = (&found, self.known()) {
-            known.none = Some(Instant::now());
+        if let (Err(error), Some(mut known)) = (&found, self.known()) {
+            known.none = Some((Instant::now(), error.to_string()));
         }
         Ok(found?.0)
     }
@@ -223,11 +227,12 @@ impl Known {
 
     /// What can be told without a look-up.
     fn at_once(&self) -> Option<io::Result<Vec<SocketAddr>>> {
-        if self.fresh_for(STANDS_IN) {
+        if self.fresh_for(TOLD_FOR) {
             return Some(Ok(self.in_order()));
         }
-        let lately = |since| Instant::now() < after(since, NONE_FOR);
-        self.none.is_some_and(lately).then(|| Err(no_address()))
+        let (since, error) = self.none.as_ref()?;
+        (Instant::now() < after(*since, NONE_FOR))
+            .then(|| Err(io::Error::new(io::ErrorKind::NotFound, error.clone())))
     }
 
     /// The one that answered last goes first.
@@ -239,10 +244,6 @@ impl Known {
         }
         addresses
     }
-}
-
-fn no_address() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "the name has no address")
 }
 
 fn late() -> io::Error {
