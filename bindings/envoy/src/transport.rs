@@ -239,7 +239,7 @@ async fn tell(
             out.send(destination.answer(true)).await;
         }
         RequestBody::Empty | RequestBody::Late | RequestBody::Hidden => {
-            out.send(destination.answer(false)).await
+            out.send(destination.answer(false)).await;
         }
     }
     Ok(())
