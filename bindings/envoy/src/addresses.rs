@@ -1,9 +1,9 @@
 //! Where does an upstream listen, as Envoy names it?
 //!
 //! By IP and port, which its transport tells ([`Upstream::addresses`](paddler_core::upstream::Upstream::addresses)). Of several
-//! addresses the first counts that the request may go to.
+//! addresses the first counts that the request may go to. A name is waited for only where nothing else can be done.
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll, Waker};
 
@@ -18,27 +18,23 @@ pub(crate) type Allowed = (IpAddr, Option<u16>);
 pub(crate) struct Listening(pub(crate) Published);
 
 impl Listening {
-    /// Where this upstream listens, as far as that is known by now. What is not is looked up beside.
+    /// Where this upstream listens, as far as that is known by now.
     pub(crate) fn known_of(&self, id: &UpstreamId) -> Vec<SocketAddr> {
         let snapshot = self.0.load_full();
         let entry = snapshot.find(id.as_str());
         let Some(transport) = entry.and_then(|entry| entry.spec().extensions.get::<Transport>()) else {
             return Vec::new();
         };
-        let transport = transport.0.clone();
-        let mut asked = Box::pin(async move { transport.addresses().await });
+        let mut asked = transport.0.addresses();
         match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(found) => found.unwrap_or_default(),
-            Poll::Pending => {
-                tokio::spawn(asked);
-                Vec::new()
-            }
+            Poll::Pending => Vec::new(),
         }
     }
 
-    /// Who listens at an address such as that. All are asked at once, so one that has to be looked up takes no longer for the
-    /// others that have to.
-    pub(crate) async fn at(&self, wanted: impl Fn(SocketAddr) -> bool + Send) -> Vec<UpstreamId> {
+    /// Who listens at an address such as that. All are asked at once. `all` have to have an answer, or those count of whom it is
+    /// known.
+    pub(crate) async fn at(&self, all: bool, wanted: impl Fn(SocketAddr) -> bool + Send) -> Vec<UpstreamId> {
         let snapshot = self.0.load_full();
         let ask = snapshot.iter().filter_map(|(_, entry)| {
             let spec = entry.spec();
@@ -51,12 +47,12 @@ impl Listening {
                 let Poll::Ready(found) = addresses.as_mut().poll(cx) else {
                     return true;
                 };
-                if found.is_ok_and(|all| all.into_iter().any(&wanted)) {
+                if found.is_ok_and(|found| found.into_iter().any(&wanted)) {
                     at.push((*id).clone());
                 }
                 false
             });
-            if asked.is_empty() {
+            if asked.is_empty() || !all {
                 Poll::Ready(())
             } else {
                 Poll::Pending

@@ -119,8 +119,8 @@ async fn run(
             }
             passed = &mut handling => {
                 let passed = passed?;
-                // It may have been answered before all of it had been read.
-                if matches!(passed, Passed::Through) {
+                // Its last word may not have been answered yet. Both ways at once nothing is, and all has been said.
+                if matches!(passed, Passed::Through) && exchange.modes.response == ResponseBody::Answered {
                     reading.await?;
                 }
                 passed
@@ -186,7 +186,9 @@ async fn begin(
         .map_err(|malformed| End::Refused(Refusal::new(StatusCode::BAD_REQUEST, "bad_header", malformed)))?;
     let subset = gateway::subset(first.metadata_context.as_ref());
     let only = match &subset {
-        Some(subset) => Some(Only(shared.listening.at(|at| allows(subset, at)).await.into())),
+        Some(subset) => Some(Only(
+            shared.listening.at(true, |at| allows(subset, at)).await.into(),
+        )),
         None => None,
     };
     let (mut request, to) = request(shared, &head, modes.request);

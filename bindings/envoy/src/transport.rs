@@ -156,7 +156,8 @@ impl EnvoyUpstream {
         if let Some((id, _)) = told.iter().find(|(_, told)| is_same(*told, at)) {
             return Some(id.clone());
         }
-        let all = exchange.listening.at(|other| is_same(other, at)).await;
+        // Who was named as a place is known.
+        let all = exchange.listening.at(false, |other| is_same(other, at)).await;
         all.iter()
             .all(|id| *id != self.id)
             .then(|| all.into_iter().next())?

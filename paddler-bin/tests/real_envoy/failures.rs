@@ -160,3 +160,30 @@ async fn a_picker_that_is_told_to_stop_lets_answers_end() {
     let rest = reply.whole().await;
     assert!(!rest.cut && rest.text().ends_with("data: [DONE]\n\n"), "{rest:?}");
 }
+
+/// A config file, as an argument.
+fn config(name: &str, text: &str) -> String {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&file, text).unwrap();
+    format!("--config={}", file.display())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_that_goes_silent_ends_with_an_event_and_frees_its_engine() {
+    let Some(envoy) = envoy() else { return };
+    let engine = engine().await;
+    let stall = paddler_engine::Fault::StallAfter { bytes: 700 };
+    engine.set_fault(Some(stall)).unwrap();
+    let config = config("silent.yaml", "timeouts: {idle: 200ms}\n");
+    let more = ["--fallbacks=0", &config];
+    let world = World::start(&envoy, Example::OriginalDst, &[engine.addr()], &more, |text| text).await;
+    let mut client = world.client();
+    let reply = client.send(post(CHAT, &streamed(chat("tiny", 50)))).await;
+    let answer = reply.whole().await;
+    assert!(
+        !answer.cut && answer.text().contains("upstream_idle"),
+        "{answer:?}"
+    );
+    eventually("the engine is free", async || engine.stats().running == 0).await;
+    world.quiet().await;
+}

@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,8 +40,8 @@ const ASK_AFTER: Duration = Duration::from_secs(30);
 /// it, however little that is.
 const PIECE: usize = 16 * 1024;
 
-/// The largest window that HTTP/2 can count to.
-const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+/// What HTTP/2 begins with, which is too little for nothing, and the most that it can count to.
+const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 
 /// What the connection knows of its streams.
 struct Streams {
@@ -309,6 +310,10 @@ fn for_http2(response: Response<Body>, is_head: bool) -> Response<Paced> {
     Response::from_parts(head, Paced::new(body))
 }
 
+fn window(asked: u32) -> u32 {
+    asked.clamp(*WINDOWS.start(), *WINDOWS.end())
+}
+
 fn builder(options: &ServeOptions, streams: Arc<Streams>) -> http2::Builder<InTasks> {
     let mut builder = http2::Builder::new(InTasks(streams));
     let header_bytes = options.max_header_bytes.max(LEAST_HEAD as usize);
@@ -316,8 +321,8 @@ fn builder(options: &ServeOptions, streams: Arc<Streams>) -> http2::Builder<InTa
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(options.max_streams.max(1))
-        .initial_stream_window_size(options.stream_window.min(LARGEST_WINDOW))
-        .initial_connection_window_size(options.connection_window.min(LARGEST_WINDOW))
+        .initial_stream_window_size(window(options.stream_window))
+        .initial_connection_window_size(window(options.connection_window))
         .keep_alive_interval(ASK_AFTER)
         // What is buffered for one stream beside the piece that waits.
         .max_send_buf_size(4 * PIECE);

@@ -36,7 +36,8 @@ pub struct ServeOptions {
     /// The most requests at once on one connection of HTTP/2, at least 1; more are refused, and can be sent again. Default
     /// 128.
     pub max_streams: u32,
-    /// How much of a request's body may be under way over HTTP/2 and not read yet, in bytes, at most 2^31 - 1. Default 1 MiB.
+    /// How much of a request's body may be under way over HTTP/2 and not read yet, in bytes: 65,535, which HTTP/2 begins with, to
+    /// 2^31 - 1. Default 1 MiB.
     pub stream_window: u32,
     /// The same for all requests of a connection together. Where it is less than all of theirs, one whose body is not read may
     /// hold up the others. Default 1 MiB.

@@ -394,6 +394,24 @@ async fn who_takes_back_most_requests_needs_a_new_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_without_room_or_beyond_what_can_be_counted_hold_up_no_body() {
+    let engine = engine(quick()).await;
+    for (stream_window, connection_window) in [(0, 0), (0, u32::MAX), (u32::MAX, 0), (u32::MAX, u32::MAX)] {
+        let set = |setup: &mut Setup| {
+            setup.serve.stream_window = stream_window;
+            setup.serve.connection_window = connection_window;
+        };
+        let world = Setup::new().with(set).start([of("a", &engine)]).await;
+        let mut client = Client::connect(world.addr).await;
+        for _ in 0..3 {
+            let mut body = chat(1);
+            body["user"] = "x".repeat(100_000).into();
+            assert_eq!(client.post(&body).await.status(), StatusCode::OK);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_and_streams_have_their_limits() {
     let engine = engine(slow().slots(9)).await;
     let world = Setup::new()

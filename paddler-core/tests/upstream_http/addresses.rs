@@ -219,3 +219,26 @@ async fn who_only_wants_to_know_the_addresses_waits_for_no_resolver_that_is_not_
     let literal = literal.unwrap().addresses().await.unwrap();
     assert_eq!(literal, ["[::1]:8080".parse().unwrap()]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_looked_up_once_for_all_who_only_want_to_know_it_though_they_wait_no_longer() {
+    let one: SocketAddr = "10.0.0.1:80".parse().unwrap();
+    let net = Net::new(&[one]);
+    net.hang();
+    let upstream = upstream(&net, |_| {});
+    for _ in 0..5 {
+        let waits = tokio::time::timeout(Duration::ZERO, upstream.addresses()).await;
+        assert!(waits.is_err(), "nothing is known yet");
+    }
+    let (first, second) = tokio::join!(upstream.addresses(), upstream.addresses());
+    assert!(first.is_err() && second.is_err());
+    assert_eq!(net.asked.load(Relaxed), 1);
+    // That there was no answer is known for a while.
+    let error = upstream.addresses().await.unwrap_err();
+    assert!(error.to_string().contains("engine.test"), "{error}");
+    assert_eq!(net.asked.load(Relaxed), 1);
+    net.now(&[one]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(upstream.addresses().await.unwrap(), [one]);
+    assert_eq!(net.asked.load(Relaxed), 2);
+}

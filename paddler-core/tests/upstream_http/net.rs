@@ -37,6 +37,8 @@ pub(crate) async fn soon<T>(it: impl Future<Output = T>) -> T {
     timeout(HANG, it).await.expect("it hangs")
 }
 
+const HANGS: &str = "it hangs";
+
 /// A network in which one name stands for what the test says, and some addresses are silent.
 #[derive(Debug)]
 pub(crate) struct Net {
@@ -68,6 +70,11 @@ impl Net {
         *self.addresses.lock().unwrap() = Err("try again later");
     }
 
+    /// The resolver does not answer from now on.
+    pub(crate) fn hang(&self) {
+        *self.addresses.lock().unwrap() = Err(HANGS);
+    }
+
     pub(crate) fn silence(&self, address: SocketAddr) {
         self.silent.lock().unwrap().insert(address);
     }
@@ -88,7 +95,11 @@ impl Dial for Net {
     async fn resolve(&self, host: &str, _port: u16) -> io::Result<Vec<SocketAddr>> {
         assert_eq!(host, "engine.test");
         self.asked.fetch_add(1, Relaxed);
-        self.addresses.lock().unwrap().clone().map_err(io::Error::other)
+        let answer = self.addresses.lock().unwrap().clone();
+        if answer == Err(HANGS) {
+            std::future::pending::<()>().await;
+        }
+        answer.map_err(io::Error::other)
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<Box<dyn Io>> {

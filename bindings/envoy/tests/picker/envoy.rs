@@ -187,6 +187,11 @@ impl Stream {
         }
     }
 
+    /// Where another task says something.
+    pub(crate) fn sender(&self) -> mpsc::Sender<ProcessingRequest> {
+        self.say.clone().unwrap()
+    }
+
     /// Nothing more will be said.
     pub(crate) fn close(&mut self) {
         self.say = None;

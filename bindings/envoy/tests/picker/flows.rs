@@ -123,6 +123,8 @@ async fn trailers_of_a_request_are_refused_and_those_of_an_answer_come_after_its
     let Some(Heard::ResponseTrailers(_)) = stream.hear().await.unwrap() else {
         panic!()
     };
+    stream.close();
+    assert!(stream.hear().await.unwrap().is_none(), "once");
     world.quiet().await;
 }
 

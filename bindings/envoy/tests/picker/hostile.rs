@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Heard;
+use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use paddler_core::forward::Served;
+use tokio_stream::StreamExt as _;
 use tonic::Code;
 
 use super::envoy::*;
@@ -161,6 +164,20 @@ async fn a_body_beyond_the_limit_is_refused_however_it_comes() {
         (502, "answer_too_large")
     );
     world.quiet().await;
+}
+
+#[tokio::test]
+async fn a_first_message_beyond_the_limit_is_refused_and_fails_no_stream() {
+    let small = |setup: &mut Setup| setup.picker.max_message = 4096;
+    let world = Setup::new().with(small).start(one()).await;
+    let mut stream = world.open().await;
+    let large = "a".repeat(5_000);
+    stream
+        .say(request_headers("POST", CHAT, &[("x-a", &large)], false))
+        .await;
+    let (status, headers, _) = stream.immediate().await;
+    assert_eq!((status, &*headers["x-paddler-reason"]), (413, "body_too_large"));
+    assert_eq!(world.metric("paddler_picker_faults_total"), 0.0);
 }
 
 #[tokio::test]
@@ -374,4 +391,49 @@ async fn a_body_that_does_not_end_goes_nowhere() {
         "it is neither placed nor let through"
     );
     world.quiet().await;
+}
+
+/// A stream on which bytes are said that are no message: fields 2 and 3 of this are heads of a request and of a response.
+async fn unreadable(world: &super::world::World, heads: Vec<HeaderValue>) -> (i32, String) {
+    let mut grpc = tonic::client::Grpc::new(world.channel.clone());
+    grpc.ready().await.unwrap();
+    let path = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
+    let codec = tonic_prost::ProstCodec::<HeaderValue, ProcessingResponse>::default();
+    let said = tonic::Request::new(tokio_stream::iter(heads).chain(tokio_stream::pending()));
+    let heard = grpc.streaming(said, path.parse().unwrap(), codec).await;
+    let heard = tokio::time::timeout(HANG, heard.unwrap().into_inner().message()).await;
+    match heard.unwrap().unwrap().unwrap().response.unwrap() {
+        Heard::ImmediateResponse(answer) => (answer.status.unwrap().code, answer.details),
+        other => panic!("it is not refused: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_before_a_place_is_named_is_refused_and_fails_no_stream() {
+    let world = Setup::new().start(one()).await;
+    let broken = || HeaderValue {
+        raw_value: vec![0xff],
+        ..HeaderValue::default()
+    };
+    // The head of a `POST /v1/chat/completions`.
+    let head = |name: &str, value: &str| {
+        let pair = format!("\u{a}{}{name}\u{1a}{}{value}", sized(name), sized(value));
+        format!("\u{a}{}{pair}", sized(&pair))
+    };
+    let all = head(":method", "POST") + &head(":path", CHAT);
+    let first = HeaderValue {
+        value: format!("\u{a}{}{all}", sized(&all)),
+        ..HeaderValue::default()
+    };
+    for heads in [vec![broken()], vec![first, broken()]] {
+        let refused = unreadable(&world, heads).await;
+        assert_eq!(refused, (400, "paddler_bad_header".to_owned()));
+    }
+    world.quiet().await;
+}
+
+/// A length as protobuf has it, where it is a short one.
+fn sized(text: &str) -> char {
+    assert!(text.len() < 128);
+    char::from(u8::try_from(text.len()).unwrap())
 }

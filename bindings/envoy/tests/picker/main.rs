@@ -10,5 +10,7 @@ mod gateway;
 mod health;
 mod hostile;
 mod modes;
+mod names;
+mod pressure;
 mod tls;
 mod world;

@@ -186,6 +186,8 @@ async fn what_comes_after_the_head_of_an_answer_without_body_phase_passes_at_onc
     stream.response_head().await;
     stream.say(request_body("more", false)).await;
     assert!(matches!(stream.hear().await, Ok(Some(Heard::RequestBody(_)))));
+    stream.say(request_trailers()).await;
+    assert!(matches!(stream.hear().await, Ok(Some(Heard::RequestTrailers(_)))));
 }
 
 #[tokio::test]
@@ -260,4 +262,15 @@ async fn what_envoy_refuses_before_it_tells_of_the_request_passes_as_it_is() {
     stream.say(response_body("too large", true)).await;
     assert_eq!(stream.body().await, b"too large");
     assert_eq!(world.metric("paddler_picker_faults_total"), 0.0);
+}
+
+#[tokio::test]
+async fn after_an_answer_of_its_own_nothing_more_is_said() {
+    let world = Setup::new().start(one()).await;
+    let mut stream = world.open().await;
+    let head = request_headers("POST", "/slots", &[], false);
+    stream.say(with_modes(head, STREAMED, DUPLEX)).await;
+    assert_eq!(stream.immediate().await.0, 403);
+    stream.say(request_body("late", true)).await;
+    assert!(stream.is_silent().await);
 }

@@ -25,6 +25,7 @@ pub(crate) struct Setup {
     pub(crate) board: BoardOptions,
     pub(crate) tree: Tree,
     pub(crate) serve: ServeOptions,
+    pub(crate) polls: HttpConnect,
 }
 
 impl Setup {
@@ -39,6 +40,7 @@ impl Setup {
             board,
             tree: trees::gateway(),
             serve,
+            polls: HttpConnect::default(),
         }
     }
 
@@ -51,7 +53,7 @@ impl Setup {
         let clock = Clock::new();
         let upstreams: Vec<_> = upstreams.into_iter().collect();
         let many = upstreams.len();
-        let connect = Arc::new(EnvoyConnect::new(Arc::new(HttpConnect::default())));
+        let connect = Arc::new(EnvoyConnect::new(Arc::new(self.polls)));
         let statuses = StatusLoop::start(
             StatusBoard::with_options(self.tree, self.board),
             vec![Box::new(FixedList::new(upstreams))],

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Mutex as Waits;
 use tokio::time::{Instant, timeout_at};
 
 use super::dial::{Dial, Io};
@@ -38,6 +39,8 @@ pub(super) struct Route {
     dial: Arc<dyn Dial>,
     /// `None` where the host is an address, which does not change.
     known: Option<Mutex<Known>>,
+    /// Held while the name is looked up for those who only want to know.
+    telling: Arc<Waits<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,7 @@ impl Route {
             ttl,
             dial,
             known: (!literal).then(Mutex::default),
+            telling: Arc::default(),
         }
     }
 
@@ -155,18 +159,35 @@ impl Route {
         ))
     }
 
-    /// Tells the addresses to one who makes no connection. A name is looked up for him only where nothing is known of it.
-    pub(super) async fn tell(&self, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
-        let known = self.known().and_then(|known| known.at_once());
-        if let Some(known) = known {
+    /// Tells the addresses to one who makes no connection. A name is looked up for him only where nothing is known of it:
+    /// once for all who ask, and to its end also where they wait no longer, or it would begin anew with each of them.
+    pub(super) async fn tell(self: &Arc<Self>, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+        if self.known.is_none() {
+            return Ok(self.addresses().await?.0);
+        }
+        let at_once = || self.known().and_then(|known| known.at_once(&self.host));
+        if let Some(known) = at_once() {
             return known;
         }
-        let found = timeout_at(deadline, self.addresses()).await;
-        let found = found.unwrap_or_else(|_| Err(late()));
-        if let (Err(error), Some(mut known)) = (&found, self.known()) {
-            known.none = Some((Instant::now(), error.to_string()));
+        if let Ok(alone) = self.telling.clone().try_lock_owned() {
+            let route = self.clone();
+            tokio::spawn(async move {
+                route.look_up_by(deadline).await;
+                drop(alone);
+            });
         }
-        Ok(found?.0)
+        timeout_at(deadline, self.telling.lock()).await.ok();
+        at_once().unwrap_or_else(|| Err(late()))
+    }
+
+    async fn look_up_by(&self, deadline: Instant) {
+        let found = timeout_at(deadline, self.look_up()).await;
+        if let Err(error) = found.unwrap_or_else(|_| Err(late())) {
+            tracing::debug!(upstream = %self.upstream, host = self.host, %error, "no answer about its addresses");
+            if let Some(mut known) = self.known() {
+                known.none = Some((Instant::now(), error.to_string()));
+            }
+        }
     }
 
     /// Connects to the first address that answers. Where none of those does that were told before, the name is looked up,
@@ -226,13 +247,14 @@ impl Known {
     }
 
     /// What can be told without a look-up.
-    fn at_once(&self) -> Option<io::Result<Vec<SocketAddr>>> {
+    fn at_once(&self, host: &str) -> Option<io::Result<Vec<SocketAddr>>> {
         if self.fresh_for(TOLD_FOR) {
             return Some(Ok(self.in_order()));
         }
-        let (since, error) = self.none.as_ref()?;
+        let (since, why) = self.none.as_ref()?;
+        let text = || format!("no address of {host} was found a moment ago: {why}");
         (Instant::now() < after(*since, NONE_FOR))
-            .then(|| Err(io::Error::new(io::ErrorKind::NotFound, error.clone())))
+            .then(|| Err(io::Error::new(io::ErrorKind::NotFound, text())))
     }
 
     /// The one that answered last goes first.
