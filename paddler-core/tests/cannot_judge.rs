@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use paddler_core::schedule::filters::{Margin, within_best};
-use paddler_core::schedule::{Class, Cost, FilterError, Gate, Node, PickCx, Reason, Tree, costs, filter_fn};
+use paddler_core::schedule::{
+    Alternative, Class, Condition, Cost, FilterError, Gate, Node, PickCx, Reason, Tree, costs, filter_fn,
+};
 use paddler_core::upstream::UpstreamIndex;
 use pool::{Pool, corrected};
 
@@ -58,6 +60,48 @@ fn a_leaf_whose_cost_cannot_judge_ends_the_walk_and_is_named() {
         assert_eq!(ending.error, Some(FilterError::new("no price for b")));
         assert!(told.picked.is_empty() && told.survivors.is_empty());
     }
+}
+
+#[test]
+fn a_condition_that_cannot_say_ends_the_walk_and_is_named() {
+    let broken = || Condition::fallible("night", |_| Err(FilterError::new("no clock")));
+    let no = || Condition::Not(Box::new(Condition::All(Vec::new())));
+    let when = |condition| Node::when(condition, Node::random(), Node::random());
+    for condition in [
+        broken(),
+        Condition::Not(Box::new(broken())),
+        Condition::All(vec![Condition::Critical, broken()]),
+        Condition::Any(vec![no(), broken()]),
+    ] {
+        let told = ask(corrected([when(condition.clone())]));
+        let ending = told.outcome.ending().unwrap();
+        assert_eq!(
+            (ending.class, &ending.reason),
+            (Class::Never, &Reason::FilterFailed)
+        );
+        assert_eq!(ending.node.get(), 1, "{condition:?}");
+        assert_eq!(ending.error, Some(FilterError::new("no clock")));
+        assert_eq!(ending.title.as_deref(), Some(&*format!("when {condition:?}")));
+    }
+    // Not asked once it is decided; and another alternative goes on.
+    let undecided = Condition::All(vec![no(), broken()]);
+    assert!(ask(corrected([when(undecided)])).outcome.picked().is_some());
+    let alternatives = [when(broken()), Node::random()].map(Alternative::new);
+    assert!(
+        ask(corrected([Node::first_of(alternatives)]))
+            .outcome
+            .picked()
+            .is_some()
+    );
+}
+
+#[test]
+fn a_filter_of_the_hosts_that_leaves_nobody_is_named() {
+    let cheap = || filter_fn("cheap", |_, _| false);
+    let told = ask(corrected([Node::require(cheap()), Node::random()]));
+    let ending = told.outcome.ending().unwrap();
+    assert_eq!(ending.reason, Reason::Filtered);
+    assert_eq!(ending.title.as_deref(), Some("require cheap"));
 }
 
 #[test]

@@ -4,82 +4,128 @@ use std::time::Duration;
 
 use paddler_core::Moment;
 use paddler_core::queue::Tried;
-use paddler_core::request::{Facts as CoreFacts, RequestClass, RequestFacts};
+use paddler_core::request::{Facts as CoreFacts, RequestClass, RequestFacts, Task};
+use paddler_core::schedule::Ask;
 use paddler_core::upstream::UpstreamId;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyString};
 
-use crate::facts::{Facts, task};
+use crate::facts::Facts;
+use crate::refuse::invalid;
 use crate::specs::ids;
 
-/// The arguments of a pick. What is given by name outweighs what the facts say.
-pub(crate) struct Asked<'a, 'py> {
-    pub(crate) facts: Option<&'a Bound<'py, Facts>>,
-    pub(crate) model: Option<&'a str>,
-    pub(crate) prompt_tokens: Option<u32>,
-    pub(crate) weight: Option<u32>,
-    pub(crate) task: Option<&'a str>,
-    pub(crate) priority: Option<i32>,
-    pub(crate) tenant: Option<&'a str>,
-    pub(crate) session: Option<&'a str>,
-    pub(crate) stream: Option<bool>,
-    pub(crate) only: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) exclude: Option<&'a Bound<'py, PyAny>>,
+/// What is asked for by name. It outweighs what the facts say.
+#[derive(Default)]
+pub(crate) struct Asked {
+    model: Option<PyBackedStr>,
+    prompt_tokens: Option<u32>,
+    weight: Option<u32>,
+    task: Option<Task>,
+    priority: Option<i32>,
+    tenant: Option<PyBackedStr>,
+    session: Option<PyBackedStr>,
+    stream: Option<bool>,
+    only: Option<Vec<UpstreamId>>,
+    exclude: Option<Vec<UpstreamId>>,
+    pub(crate) seed: Option<u64>,
 }
 
-impl<'a> Asked<'a, '_> {
-    pub(crate) fn view(&self, now: Moment, seed: u64) -> PyResult<CoreFacts<'a>> {
-        let mut view = match self.facts {
-            Some(facts) => facts.get().0.as_facts(),
-            None => CoreFacts::new(),
-        };
-        if let Some(word) = self.task {
-            view.class = RequestClass::Generate(task(word)?);
+impl Asked {
+    /// Reads what is given of a request and, where it is to be picked, of that.
+    pub(crate) fn read(given: Option<&Bound<'_, PyDict>>, picks: bool) -> PyResult<Self> {
+        let mut asked = Self::default();
+        for (name, value) in given.into_iter().flatten() {
+            let name = name.cast::<PyString>()?.to_str()?;
+            match name {
+                "model" => asked.model = read(name, &value)?,
+                "prompt_tokens" => asked.prompt_tokens = read(name, &value)?,
+                "weight" => asked.weight = read(name, &value)?,
+                "task" => {
+                    let word: Option<PyBackedStr> = read(name, &value)?;
+                    asked.task = word.map(|word| word.parse().map_err(invalid)).transpose()?;
+                }
+                "priority" => asked.priority = read(name, &value)?,
+                "tenant" => asked.tenant = read(name, &value)?,
+                "session" => asked.session = read(name, &value)?,
+                "stream" => asked.stream = read(name, &value)?,
+                "only" if picks => asked.only = ids(name, &value)?,
+                "exclude" if picks => asked.exclude = ids(name, &value)?,
+                "seed" if picks => asked.seed = read(name, &value)?,
+                unknown => return Err(unknown_argument(unknown)),
+            }
         }
-        if let Some(weight) = self.weight {
-            view = view.weight(weight);
-        }
-        view.model = self.model.or(view.model);
-        view.tokens = self.prompt_tokens.unwrap_or(view.tokens);
-        view.priority = self.priority.unwrap_or(view.priority);
-        view.tenant = self.tenant.or(view.tenant);
-        view.session = self.session.or(view.session);
-        view.stream = self.stream.unwrap_or(view.stream);
-        Ok(view.arrived(now).seed(seed))
+        Ok(asked)
     }
 
-    pub(crate) fn only(&self) -> PyResult<Option<Vec<UpstreamId>>> {
-        self.only.map(|only| ids(Some(only))).transpose()
+    pub(crate) fn facts<'a>(
+        &'a self,
+        facts: Option<&'a Bound<'_, Facts>>,
+        now: Moment,
+        seed: u64,
+    ) -> CoreFacts<'a> {
+        let mut facts = facts.map_or_else(CoreFacts::new, |facts| facts.get().0.as_facts());
+        facts.class = self.task.map_or(facts.class, RequestClass::Generate);
+        facts = self.weight.map_or(facts, |weight| facts.weight(weight));
+        facts.model = self.model.as_deref().or(facts.model);
+        facts.tokens = self.prompt_tokens.unwrap_or(facts.tokens);
+        facts.priority = self.priority.unwrap_or(facts.priority);
+        facts.tenant = self.tenant.as_deref().or(facts.tenant);
+        facts.session = self.session.as_deref().or(facts.session);
+        facts.stream = self.stream.unwrap_or(facts.stream);
+        facts.arrived(now).seed(seed)
     }
 
-    pub(crate) fn exclude(&self) -> PyResult<Vec<UpstreamId>> {
-        ids(self.exclude)
+    pub(crate) fn ask<'a>(&'a self, facts: &'a CoreFacts<'a>) -> Ask<'a> {
+        let exclude = self.exclude.as_deref().unwrap_or_default();
+        let mut ask = Ask::new(facts, facts.arrived, facts.seed).except(exclude);
+        ask.only = self.only.as_deref();
+        ask
     }
 
     /// The same, for somebody who may wait.
     pub(crate) fn to_wait(
         &self,
-        now: Moment,
-        seed: u64,
+        facts: CoreFacts<'_>,
         timeout: Option<f64>,
     ) -> PyResult<(RequestFacts, Tried)> {
-        let mut facts = RequestFacts::from(self.view(now, seed)?);
-        facts.only = self.only()?.map(Into::into);
-        facts.deadline = timeout
-            .map(seconds)
-            .transpose()?
-            .map(|time| now.saturating_add(time));
+        let now = facts.arrived;
+        let mut facts = RequestFacts::from(facts);
+        facts.only = self.only.clone().map(Into::into);
+        let timeout = timeout.map(|time| seconds("timeout", time)).transpose()?;
+        facts.deadline = timeout.map(|time| now.saturating_add(time));
         let mut tried = Tried::default();
-        for id in self.exclude()? {
+        for id in self.exclude.iter().flatten() {
             // However long it waits.
-            tried.add(id, now, Some(Duration::MAX));
+            tried.add(id.clone(), now, Some(Duration::MAX));
         }
         Ok((facts, tried))
     }
 }
 
+/// The argument of this name. What is wrong with it says so.
+pub(crate) fn read<'a, 'py, T: FromPyObject<'a, 'py>>(
+    name: &str,
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<T> {
+    value.extract().map_err(|error: T::Error| {
+        let (error, py): (PyErr, _) = (error.into(), value.py());
+        let message = format!("argument '{name}': {}", error.value(py));
+        PyErr::from_type(error.get_type(py), message)
+    })
+}
+
+pub(crate) fn unknown_argument(name: &str) -> PyErr {
+    PyTypeError::new_err(format!("there is no argument '{name}' here"))
+}
+
 /// A time in seconds, zero or more.
-pub(crate) fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number)
-        .map_err(|_| PyValueError::new_err(format!("{number} is no time in seconds, zero or more")))
+pub(crate) fn seconds(name: &str, number: f64) -> PyResult<Duration> {
+    let invalid = |_| {
+        invalid(format!(
+            "{name}: {number} is no time in seconds, finite and not below 0"
+        ))
+    };
+    Duration::try_from_secs_f64(number).map_err(invalid)
 }

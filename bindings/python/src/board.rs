@@ -8,24 +8,64 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use paddler_core::Clock;
 use paddler_core::forward::RouterOptions;
-use paddler_core::health::HealthState;
+use paddler_core::observe::UpstreamStatus;
 use paddler_core::queue::QueueLimits;
 use paddler_core::schedule::trees;
-use paddler_core::status::{BoardOptions, Failure, FailureKind, PollOptions, StatusBoard, StatusEvent};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use paddler_core::status::{BoardOptions, Change, Failure, PollOptions, StatusBoard, StatusEvent};
+use paddler_core::upstream::UpstreamId;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
+use pythonize::pythonize;
 
 use crate::asked::seconds;
+use crate::refuse::invalid;
 use crate::reports::Report;
 use crate::running::Running;
-use crate::shared::{Keeper, Shared, Time, stopped};
+use crate::shared::{Keeper, Shared, Time};
 use crate::specs::{Upstream, id, spec};
 use crate::tree::Tree;
 
 /// What is known of upstreams, and who writes it.
 #[pyclass(frozen, module = "paddler")]
 pub(crate) struct Board(pub(crate) Arc<Shared>);
+
+impl Board {
+    fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let state = |keeper: &mut Keeper| match keeper {
+            Keeper::Here(_) => "not started",
+            Keeper::Background(_) => "running",
+            Keeper::Nobody => "stopped",
+        };
+        self.0.with_keeper(py, |keeper| Ok(state(keeper)))
+    }
+
+    fn status(&self, py: Python<'_>, id: &str) -> PyResult<Option<UpstreamStatus>> {
+        let now = self.0.refresh(py)?;
+        Ok(UpstreamStatus::find(&self.0.published.load(), id, now))
+    }
+
+    /// Tells something of an upstream, if it is there with what was said just now. Whether it is.
+    fn tell(
+        &self,
+        py: Python<'_>,
+        id: &str,
+        event: impl FnOnce(UpstreamId) -> StatusEvent,
+        is_news: bool,
+    ) -> PyResult<bool> {
+        self.0.refresh(py)?;
+        let Some(id) = self
+            .0
+            .published
+            .load()
+            .find(id)
+            .map(|entry| entry.spec().id.clone())
+        else {
+            return Ok(false);
+        };
+        self.0.change(py, event(id).into(), is_news)
+    }
+}
 
 #[pymethods]
 impl Board {
@@ -38,14 +78,12 @@ impl Board {
         clock: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let mut options = BoardOptions::default();
-        options.settle = seconds(settle)?;
-        options.publish_every = seconds(publish_every)?;
-        let (tree, asks_python) = match tree {
+        options.settle = seconds("settle", settle)?;
+        options.publish_every = seconds("publish_every", publish_every)?;
+        let tree = tree.map(Tree::of).transpose()?;
+        let (tree, asks_python) = match &tree {
             None => (Arc::new(trees::gateway()), false),
-            Some(tree) => {
-                let tree = Tree::of(tree)?;
-                (tree.get().tree.clone(), tree.get().asks_python)
-            }
+            Some(tree) => (tree.get().tree.clone(), tree.get().asks_python),
         };
         let board = StatusBoard::with_options(tree, options);
         let time = clock.map_or_else(|| Time::Clock(Clock::new()), Time::Host);
@@ -60,88 +98,53 @@ impl Board {
         url: &str,
         api_key: Option<&str>,
         extra: Option<Py<PyAny>>,
-        settings: Option<&Bound<'_, PyDict>>,
+        settings: Option<Bound<'_, PyDict>>,
     ) -> PyResult<()> {
+        let settings = settings.unwrap_or_else(|| PyDict::new(py));
+        settings.set_item("id", id)?;
+        settings.set_item("url", url)?;
         let snapshot = self.0.published.load_full();
         let before = snapshot.find(id).map(|entry| &**entry.spec());
-        let spec = spec(py, (id, url), settings, (api_key, extra), before)?;
-        self.0.apply(py, StatusEvent::Upsert(spec), true)
+        let spec = spec(&settings, (api_key, extra), before)?;
+        self.0
+            .change(py, StatusEvent::Upsert(spec).into(), true)
+            .map(drop)
     }
 
     fn remove(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
-        let known = self.0.knows(py, id)?;
-        if known {
-            self.0.apply(py, StatusEvent::Remove(self::id(id)?), true)?;
-        }
-        Ok(known)
+        self.tell(py, id, StatusEvent::Remove, true)
     }
 
-    #[pyo3(signature = (id, report = None, **signals))]
+    #[pyo3(signature = (id, report = None, *, extra = None, **signals))]
     fn report(
         &self,
         py: Python<'_>,
         id: &str,
         report: Option<&Bound<'_, Report>>,
+        extra: Option<Py<PyAny>>,
         signals: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        let said = match (report, signals) {
-            (Some(_), Some(_)) => {
+        let report = match report {
+            None => Report::new(py, extra, signals)?.0,
+            Some(report) if extra.is_none() && signals.is_none() => report.get().0.clone(),
+            Some(_) => {
                 let message = "give a Report, or its signals by name, not both";
                 return Err(PyTypeError::new_err(message));
             }
-            (Some(report), None) => report.get().clone(),
-            (None, signals) => {
-                let made = py.get_type::<Report>().call((), signals)?;
-                made.cast::<Report>()?.get().clone()
-            }
         };
-        let known = self.0.knows(py, id)?;
-        if known {
-            let event = StatusEvent::Report {
-                id: self::id(id)?,
-                report: said.0,
-                sample: None,
-            };
-            self.0.apply(py, event, false)?;
-        }
-        Ok(known)
+        let sample = None;
+        self.tell(py, id, |id| StatusEvent::Report { id, report, sample }, false)
     }
 
     #[pyo3(signature = (id, kind = "timeout", message = ""))]
     fn failed(&self, py: Python<'_>, id: &str, kind: &str, message: &str) -> PyResult<bool> {
-        let kinds = [
-            FailureKind::Unreachable,
-            FailureKind::Timeout,
-            FailureKind::Unreadable,
-        ];
-        let found = kinds.into_iter().find(|known| known.as_str() == kind);
-        let kind = found.ok_or_else(|| {
-            PyValueError::new_err(format!(
-                "{kind:?} is no failure: unreachable, timeout or unreadable"
-            ))
-        })?;
-        let known = self.0.knows(py, id)?;
-        if known {
-            let event = StatusEvent::Failed {
-                id: self::id(id)?,
-                failure: Failure::new(kind, message),
-            };
-            self.0.apply(py, event, false)?;
-        }
-        Ok(known)
+        let failure = Failure::new(kind.parse().map_err(invalid)?, message);
+        self.tell(py, id, |id| StatusEvent::Failed { id, failure }, false)
     }
 
     #[pyo3(signature = (id, draining = true))]
     fn drain(&self, py: Python<'_>, id: &str, draining: bool) -> PyResult<bool> {
-        let running = match self.0.with_keeper(py, |keeper| match keeper {
-            Keeper::Nobody => Err(stopped()),
-            Keeper::Here(board) => Ok(Err(board.set_draining(id, draining))),
-            Keeper::Background(running) => Ok(Ok(running.clone())),
-        })?? {
-            Ok(running) => running,
-            Err(known) => return Ok(known),
-        };
-        running.drain(py, self::id(id)?, draining)
+        self.0.change(py, Change::Drain(self::id(id)?, draining), false)
     }
 
     fn set_tree(&self, py: Python<'_>, tree: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -151,28 +154,12 @@ impl Board {
             // From the first pick by it.
             self.0.asks_python.store(true, Relaxed);
         }
-        let running = self.0.with_keeper(py, |keeper| match keeper {
-            Keeper::Nobody => Err(stopped()),
-            Keeper::Background(running) => Ok(Some(running.clone())),
-            Keeper::Here(board) => {
-                board.set_tree(tree.tree.clone());
-                Ok(None)
-            }
-        })??;
-        if let Some(running) = running {
-            running.set_tree(py, tree.tree.clone())?;
-        }
-        self.0.has_news();
-        Ok(())
+        self.0.change(py, Change::Tree(tree.tree.clone()), true).map(drop)
     }
 
     /// Puts in force at once what was told so far.
     fn publish(&self, py: Python<'_>) -> PyResult<()> {
-        if let Ok(running) = self.0.running(py) {
-            running.not_here()?;
-        }
-        self.0.has_news();
-        self.0.refresh(py).map(drop)
+        self.0.change(py, Change::Publish, true).map(drop)
     }
 
     fn upstreams(&self, py: Python<'_>) -> PyResult<Vec<Upstream>> {
@@ -184,25 +171,23 @@ impl Board {
             .collect())
     }
 
+    /// How each upstream is, in the words that the program tells it in.
+    fn statuses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let now = self.0.refresh(py)?;
+        Ok(pythonize(
+            py,
+            &UpstreamStatus::all(&self.0.published.load(), now),
+        )?)
+    }
+
     /// Our own open weight there, with what settles.
     fn in_flight(&self, py: Python<'_>, id: &str) -> PyResult<Option<u32>> {
-        self.0.refresh(py)?;
-        let snapshot = self.0.published.load();
-        let upstream = snapshot.index(id);
-        Ok(upstream.map(|upstream| snapshot.ledger().own_load(upstream).weight))
+        Ok(self.status(py, id)?.map(|status| status.open_weight))
     }
 
     fn health(&self, py: Python<'_>, id: &str) -> PyResult<Option<&'static str>> {
-        self.0.refresh(py)?;
-        let snapshot = self.0.published.load();
-        let health = snapshot.index(id).and_then(|upstream| snapshot.health(upstream));
-        Ok(health.map(|health| match health.state {
-            HealthState::Healthy => "healthy",
-            HealthState::Ejected { .. } => "ejected",
-            HealthState::Probing => "probing",
-            HealthState::Warming { .. } => "warming",
-            _ => "unknown",
-        }))
+        let service = self.status(py, id)?.and_then(|status| status.service);
+        Ok(service.map(|service| service.state))
     }
 
     #[pyo3(signature = (*, poll_interval = 1.0, poll_timeout = 3.0, poll_concurrency = 64, max_requests = 30, max_wait = 10.0, seed = None))]
@@ -220,26 +205,20 @@ impl Board {
         let shared = &slf.get().0;
         let Time::Clock(clock) = &shared.time else {
             let message = "what runs in the background goes by its own clock: make the board without `clock`";
-            return Err(PyValueError::new_err(message));
+            return Err(invalid(message));
         };
         let mut poll = PollOptions::default();
-        (poll.timeout, poll.concurrency) = (seconds(poll_timeout)?, poll_concurrency.max(1));
-        let poll = match poll_interval {
-            Some(interval) => {
-                poll.interval = seconds(interval)?;
-                Some(poll)
-            }
-            None => None,
-        };
+        poll.timeout = seconds("poll_timeout", poll_timeout)?;
+        poll.concurrency = poll_concurrency.max(1);
+        poll.interval = seconds("poll_interval", poll_interval.unwrap_or_default())?;
+        let poll = poll_interval.map(|_| poll);
         let mut options = RouterOptions::default();
-        options.queue = QueueLimits::new(max_requests, u64::MAX, seconds(max_wait)?);
+        options.queue = QueueLimits::new(max_requests, u64::MAX, seconds("max_wait", max_wait)?);
         options.seed = seed;
         let clock = *clock;
         shared.with_keeper(py, |keeper| match std::mem::replace(keeper, Keeper::Nobody) {
-            Keeper::Here(mut board) => {
-                let snapshot = board.publish(clock.now());
-                let specs = snapshot.iter().map(|(_, entry)| (**entry.spec()).clone());
-                *keeper = Keeper::Background(Running::start(*board, specs, poll, options, clock)?);
+            Keeper::Here(board) => {
+                *keeper = Keeper::Background(Running::start(*board, poll, options, clock)?);
                 Ok(())
             }
             Keeper::Nobody => Err(PyRuntimeError::new_err(
@@ -249,42 +228,37 @@ impl Board {
                 *keeper = running;
                 Err(PyRuntimeError::new_err("the board is started already"))
             }
-        })??;
+        })?;
         shared.look.store(u64::MAX, Relaxed);
         Ok(slf.clone())
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let running = self.0.with_keeper(py, |keeper| match keeper {
-            Keeper::Background(running) => running.not_here().map(|()| Some(running.clone())),
-            Keeper::Here(_) | Keeper::Nobody => Ok(None),
-        })??;
-        let before = self
-            .0
-            .with_keeper(py, |keeper| std::mem::replace(keeper, Keeper::Nobody))?;
-        drop(before);
+        let before = self.0.with_keeper(py, |keeper| {
+            if let Keeper::Background(running) = keeper {
+                running.not_here()?;
+            }
+            Ok(std::mem::replace(keeper, Keeper::Nobody))
+        })?;
         // Each pick finds it out.
         self.0.look.store(0, Relaxed);
-        running.map_or(Ok(()), |running| running.stop(py))
+        match before {
+            Keeper::Background(running) => running.stop(py),
+            Keeper::Here(_) | Keeper::Nobody => Ok(()),
+        }
     }
 
     #[getter]
     fn is_running(&self, py: Python<'_>) -> PyResult<bool> {
-        self.0
-            .with_keeper(py, |keeper| matches!(keeper, Keeper::Background(_)))
+        Ok(self.state(py)? == "running")
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
         slf.clone()
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
-        _error: &Bound<'_, PyAny>,
-        _trace: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.stop(py)
     }
 
@@ -298,12 +272,7 @@ impl Board {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let state = self.0.with_keeper(py, |keeper| match keeper {
-            Keeper::Here(_) => "not started",
-            Keeper::Background(_) => "running",
-            Keeper::Nobody => "stopped",
-        })?;
-        let upstreams = self.0.published.load().len();
+        let (upstreams, state) = (self.0.published.load().len(), self.state(py)?);
         Ok(format!("<paddler.Board of {upstreams} upstreams, {state}>"))
     }
 }

@@ -1,7 +1,7 @@
 //! How does the tree ask a function written in Python?
 //!
-//! Once for each candidate, or once for all, attached to the interpreter. What it raises, and what it returns that is no answer, is a failure of
-//! its node, as with any host's filter; nothing of it ends the process.
+//! A condition of the request; a filter or a cost of each candidate, or of all at once. What it raises, and what it returns that
+//! is no answer, is a failure of its node, as with any host's; nothing of it ends the process.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,18 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use paddler_core::config::{ParamFault, Params, Registry};
-use paddler_core::schedule::{CandidateSet, Cost, Filter, FilterError, PickCx};
-use paddler_core::status::Entry;
+use paddler_core::forward::Background;
+use paddler_core::schedule::{CandidateSet, Condition, Cost, Filter, FilterError, PickCx};
 use paddler_core::upstream::UpstreamIndex;
-use pyo3::exceptions::{PyRecursionError, PyValueError};
+use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyRecursionError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
+use pythonize::pythonize;
 
+use crate::asked::{read, unknown_argument};
 use crate::facts::Facts;
-use crate::refuse::is_for_all;
-use crate::running::{is_background, is_stopping_here};
-use crate::specs::Upstream;
-use crate::value::{object, repr};
+use crate::refuse::{invalid, is_for_all};
+use crate::specs::{Extra, Upstream};
+use crate::value::repr;
 
 /// What marks a function that is asked of all candidates at once: see `paddler.nodes.whole`.
 const OF_ALL: &str = "_paddler_of_all";
@@ -47,47 +50,56 @@ pub(crate) fn pass_on() -> PyResult<()> {
 
 /// Keeps an error that is not for a pick to keep until the pick is over. A board's own thread has nobody to pass it to.
 fn keep(py: Python<'_>, error: &PyErr) {
-    if is_for_all(py, error) && !is_background() {
+    if is_for_all(py, error) && Background::is_stopping_here().is_none() {
         FOR_ALL.set(Some(error.clone_ref(py)));
     }
 }
 
+/// Functions by their names.
+type Named = BTreeMap<String, Py<PyAny>>;
+
 /// The functions that a tree may name.
 #[derive(Default)]
 pub(crate) struct Functions {
-    filters: BTreeMap<String, Py<PyAny>>,
-    costs: BTreeMap<String, Py<PyAny>>,
+    filters: Named,
+    costs: Named,
+    conditions: Named,
 }
 
 impl Functions {
-    pub(crate) fn new(
-        filters: Option<&Bound<'_, PyDict>>,
-        costs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let read = |named: Option<&Bound<'_, PyDict>>| -> PyResult<BTreeMap<String, Py<PyAny>>> {
-            named.map_or_else(|| Ok(BTreeMap::new()), |named| named.extract())
-        };
-        Ok(Self {
-            filters: read(filters)?,
-            costs: read(costs)?,
-        })
+    /// `filters`, `costs` and `conditions`, as they are given by name.
+    pub(crate) fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut functions = Self::default();
+        for (kind, named) in given.into_iter().flatten() {
+            let kind: PyBackedStr = kind.extract()?;
+            let into = match &*kind {
+                "filters" => &mut functions.filters,
+                "costs" => &mut functions.costs,
+                "conditions" => &mut functions.conditions,
+                unknown => return Err(unknown_argument(unknown)),
+            };
+            *into = read::<Option<Named>>(&kind, &named)?.unwrap_or_default();
+        }
+        Ok(functions)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.filters.is_empty() && self.costs.is_empty()
+    fn all(&mut self) -> [&mut Named; 3] {
+        [&mut self.filters, &mut self.costs, &mut self.conditions]
     }
 
-    /// The name for a function that stands in a tree itself. Where it stands says whether it is a filter or a cost.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.all().iter().all(|named| named.is_empty())
+    }
+
+    /// The name for a function that stands in a tree itself. Where it stands says what it is: a filter, a cost or a condition.
     pub(crate) fn name(&mut self, function: &Bound<'_, PyAny>) -> PyResult<String> {
-        let own = function
-            .getattr("__name__")
-            .or_else(|_| function.get_type().getattr("__name__"))?;
-        let own: String = own.extract()?;
+        let own = function.getattr("__name__").and_then(|name| name.extract());
+        let own: String = own.or_else(|_| function.get_type().getattr("__name__")?.extract())?;
         let built_in = Registry::new();
         let mut name = own.clone();
         let mut number = 1;
         loop {
-            match self.filters.get(&name).or_else(|| self.costs.get(&name)) {
+            match self.all().iter().find_map(|named| named.get(&name)) {
                 Some(known) if known.is(function) => break,
                 None if built_in.is_free(&name) => break,
                 _ => {}
@@ -95,84 +107,67 @@ impl Functions {
             number += 1;
             name = format!("{own} {number}");
         }
-        self.filters.insert(name.clone(), function.clone().unbind());
-        self.costs.insert(name.clone(), function.clone().unbind());
+        for named in self.all() {
+            named.insert(name.clone(), function.clone().unbind());
+        }
         Ok(name)
     }
 
     pub(crate) fn registry(self, py: Python<'_>) -> PyResult<Registry> {
         let mut registry = Registry::new();
-        let taken = |taken: paddler_core::config::NameTaken| PyValueError::new_err(taken.to_string());
         for (name, call) in self.filters {
-            let make = Make::new(py, &name, call)?;
-            let filter = move |params: &Params<'_>| {
-                Ok(Arc::new(AskedFilter(make.function(params)?)) as Arc<dyn Filter>)
-            };
-            registry.filter(name, filter).map_err(taken)?;
+            let make = maker(py, &name, call, 2)?;
+            let filter = move |params: &Params<'_>| Ok(Arc::new(make(params)?) as Arc<dyn Filter>);
+            registry.filter(name, filter).map_err(invalid)?;
         }
         for (name, call) in self.costs {
-            let make = Make::new(py, &name, call)?;
-            let cost =
-                move |params: &Params<'_>| Ok(Arc::new(AskedCost(make.function(params)?)) as Arc<dyn Cost>);
-            registry.cost(name, cost).map_err(taken)?;
+            let make = maker(py, &name, call, 2)?;
+            let cost = move |params: &Params<'_>| Ok(Arc::new(make(params)?) as Arc<dyn Cost>);
+            registry.cost(name, cost).map_err(invalid)?;
+        }
+        for (name, call) in self.conditions {
+            let make = maker(py, &name, call, 1)?;
+            let condition = move |params: &Params<'_>| {
+                let function = make(params)?;
+                Ok(Condition::fallible(&*function.title.clone(), move |cx| {
+                    function.holds(cx)
+                }))
+            };
+            registry.condition(name, condition).map_err(invalid)?;
         }
         Ok(registry)
     }
 }
 
-/// Makes what a name stands for, with the parameters that stand under it.
-struct Make {
-    name: String,
+/// Makes of a function what its name stands for, with the parameters that stand under it. `given`: how many arguments it gets
+/// besides those.
+fn maker(
+    py: Python<'_>,
+    name: &str,
     call: Py<PyAny>,
-}
-
-impl Make {
-    fn new(py: Python<'_>, name: &str, call: Py<PyAny>) -> PyResult<Self> {
-        if !call.bind(py).is_callable() {
-            let message = format!("{name:?} is {}, which cannot be called", repr(call.bind(py)));
-            return Err(PyValueError::new_err(message));
-        }
-        Ok(Self {
-            name: name.into(),
-            call,
-        })
+    given: usize,
+) -> PyResult<impl Fn(&Params<'_>) -> Result<Function, ParamFault> + use<>> {
+    let (name, shown) = (name.to_owned(), call.bind(py));
+    if !shown.is_callable() {
+        return Err(invalid(format!(
+            "{name:?} is {}, which cannot be called",
+            repr(shown)
+        )));
     }
-
-    fn function(&self, params: &Params<'_>) -> Result<Function, ParamFault> {
-        let function = Python::attach(|py| -> PyResult<Function> {
-            let mut title = self.name.clone();
-            let mut named = None;
-            if let Some(value) = params.value() {
-                let value = object(py, value)?;
-                title.push_str(&format!(" {}", repr(&value)));
-                named = Some(value.cast_into::<PyDict>()?.unbind());
-            }
-            let call = self.call.clone_ref(py);
-            fits(call.bind(py), named.as_ref())?;
-            let is_of_all = call.bind(py).hasattr(OF_ALL)?;
-            Ok(Function {
-                title,
-                call,
-                named,
-                is_of_all,
-                is_told: AtomicBool::new(false),
-            })
-        });
+    Ok(move |params: &Params<'_>| {
+        let function = Python::attach(|py| Function::new(call.bind(py), &name, given, params));
         function.map_err(|error| error.to_string().into())
-    }
+    })
 }
 
 /// Whether it can be called with these parameters. One that does not say what it takes is believed.
-fn fits(call: &Bound<'_, PyAny>, named: Option<&Py<PyDict>>) -> PyResult<()> {
+fn fits(call: &Bound<'_, PyAny>, given: usize, named: Option<&Py<PyDict>>) -> PyResult<()> {
     let py = call.py();
-    match py.import("inspect")?.call_method1("signature", (call,)) {
-        Ok(signature) => {
-            let two = (py.None(), py.None());
-            signature.call_method("bind", two, named.map(|named| named.bind(py)))?;
-            Ok(())
-        }
-        Err(_) => Ok(()),
+    if let Ok(signature) = py.import("inspect")?.call_method1("signature", (call,)) {
+        let given = PyTuple::new(py, (0..given).map(|_| py.None()))?;
+        signature.call_method("bind", given, named.map(|named| named.bind(py)))?;
     }
+    Ok(())
 }
 
 /// A function with what it is given besides the request and a candidate.
@@ -192,156 +187,154 @@ impl fmt::Debug for Function {
     }
 }
 
+/// What a function may say.
+trait Answer: Sized {
+    const WANTED: &'static str;
+
+    fn read(answer: &Bound<'_, PyAny>) -> Option<Self>;
+}
+
+impl Answer for bool {
+    const WANTED: &'static str = "True or False";
+
+    fn read(answer: &Bound<'_, PyAny>) -> Option<Self> {
+        answer.cast::<PyBool>().ok().map(|truth| truth.is_true())
+    }
+}
+
+/// A number, or `None` for what is not known. True is no number here.
+impl Answer for Option<f32> {
+    const WANTED: &'static str = "a number or None";
+
+    fn read(answer: &Bound<'_, PyAny>) -> Option<Self> {
+        if answer.is_none() {
+            return Some(None);
+        }
+        let is_number = answer.is_instance_of::<PyFloat>() || answer.is_instance_of::<PyInt>();
+        let number = (is_number && !answer.is_instance_of::<PyBool>()).then(|| answer.extract::<f64>());
+        Some(Some(number?.ok()? as f32))
+    }
+}
+
+fn answer<T: Answer>(answer: &Bound<'_, PyAny>) -> PyResult<T> {
+    T::read(answer).ok_or_else(|| {
+        let message = format!("it returned {}, and not {}", repr(answer), T::WANTED);
+        PyTypeError::new_err(message)
+    })
+}
+
 impl Function {
-    /// What it says of each of these.
-    fn judge<T>(
+    fn new(call: &Bound<'_, PyAny>, name: &str, given: usize, params: &Params<'_>) -> PyResult<Self> {
+        let mut title = name.to_owned();
+        let mut named = None;
+        if let Some(value) = params.value() {
+            let value = pythonize(call.py(), value)?;
+            title.push_str(&format!(" {}", repr(&value)));
+            named = Some(value.cast_into::<PyDict>()?.unbind());
+        }
+        fits(call, given, named.as_ref())?;
+        Ok(Self {
+            title,
+            is_of_all: call.hasattr(OF_ALL)?,
+            call: call.clone().unbind(),
+            named,
+            is_told: AtomicBool::new(false),
+        })
+    }
+
+    /// Asks it in this thread, attached to the interpreter. What goes wrong is a failure of its node.
+    fn judge<R>(
         &self,
         cx: &PickCx<'_>,
-        candidates: impl Iterator<Item = UpstreamIndex>,
-        mut each: impl FnMut(T),
-        read: impl Fn(&Bound<'_, PyAny>) -> Option<T>,
-        wanted: &str,
-    ) -> Result<(), FilterError> {
-        if is_stopping_here() {
+        ask: impl FnOnce(Python<'_>, Py<Facts>) -> PyResult<R>,
+    ) -> Result<R, FilterError> {
+        if Background::is_stopping_here() == Some(true) {
             return Err(FilterError::new("the board is being stopped"));
         }
         let judged = Python::try_attach(|py| {
-            let _deeper = self.deeper(py)?;
-            let request =
-                Bound::new(py, Facts((*cx.facts).into())).map_err(|error| self.raised(py, error))?;
-            let named = self.named.as_ref().map(|named| named.bind(py));
-            let mut take = |answer: &Bound<'_, PyAny>| match read(answer) {
-                Some(answer) => {
-                    each(answer);
-                    Ok(())
-                }
-                None => Err(self.failed(py, format!("it returned {}, and not {wanted}", repr(answer)))),
+            let deeper = || {
+                let _deeper = Deeper::new()?;
+                ask(py, Py::new(py, Facts((*cx.facts).into()))?)
             };
-            let mut candidates = candidates.filter_map(|upstream| Candidate::new(cx, upstream));
-            if self.is_of_all {
-                let all: Vec<_> = candidates.collect();
-                let many = all.len();
-                let answers = self.call.bind(py).call((&request, all), named);
-                let answers = answers.and_then(|answers| answers.extract::<Vec<Bound<'_, PyAny>>>());
-                let answers = answers.map_err(|error| self.raised(py, error))?;
-                if answers.len() != many {
-                    let said = format!("it returned {} answers for {many} candidates", answers.len());
-                    return Err(self.failed(py, said));
-                }
-                return answers.iter().try_for_each(take);
-            }
-            candidates.try_for_each(|candidate| {
-                let answer = self.call.bind(py).call((&request, candidate), named);
-                take(&answer.map_err(|error| self.raised(py, error))?)
-            })
+            deeper().map_err(|error| self.raised(py, error))
         });
         judged.unwrap_or_else(|| Err(FilterError::new("the interpreter is shutting down")))
     }
 
-    /// Goes one deeper, for as long as what this gives is held.
-    fn deeper(&self, py: Python<'_>) -> Result<Deeper, FilterError> {
-        let depth = DEPTH.get();
-        if depth >= DEEPEST {
-            let message = format!("a function asks for picks that ask it again, {DEEPEST} deep");
-            return Err(self.raised(py, PyRecursionError::new_err(message)));
-        }
-        DEPTH.set(depth + 1);
-        Ok(Deeper)
+    fn call<'py>(&self, py: Python<'py>, given: impl PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let named = self.named.as_ref().map(|named| named.bind(py));
+        self.call.bind(py).call(given, named)
     }
 
-    fn raised(&self, py: Python<'_>, error: PyErr) -> FilterError {
-        let said = error.to_string();
-        self.log(py, &said);
-        keep(py, &error);
-        FilterError::with_source(said, error)
+    /// As a condition.
+    fn holds(&self, cx: &PickCx<'_>) -> Result<bool, FilterError> {
+        self.judge(cx, |py, request| answer(&self.call(py, (request,))?))
     }
 
-    fn failed(&self, py: Python<'_>, said: String) -> FilterError {
-        self.log(py, &said);
-        FilterError::new(said)
+    /// What it says of each of these.
+    fn each<T: Answer>(
+        &self,
+        cx: &PickCx<'_>,
+        candidates: impl Iterator<Item = UpstreamIndex>,
+        mut each: impl FnMut(T),
+    ) -> Result<(), FilterError> {
+        self.judge(cx, |py, request| {
+            let mut candidates = candidates.filter_map(|upstream| Candidate::new(py, cx, upstream));
+            if !self.is_of_all {
+                return candidates.try_for_each(|candidate| {
+                    each(answer(&self.call(py, (&request, candidate))?)?);
+                    Ok(())
+                });
+            }
+            let all: Vec<_> = candidates.collect();
+            let many = all.len();
+            let answers: Vec<Bound<'_, PyAny>> = self.call(py, (&request, all))?.extract()?;
+            if answers.len() != many {
+                let said = answers.len();
+                return Err(invalid(format!(
+                    "it returned {said} answers for {many} candidates"
+                )));
+            }
+            answers.iter().try_for_each(|one| {
+                each(answer(one)?);
+                Ok(())
+            })
+        })
     }
 
     /// The first failure is logged: where the tree only prefers, nobody else would hear of it.
-    fn log(&self, py: Python<'_>, said: &str) {
+    fn raised(&self, py: Python<'_>, error: PyErr) -> FilterError {
+        let said = error.to_string();
         if !self.is_told.swap(true, Relaxed) {
             let log = || {
                 let logger = py.import("logging")?.call_method1("getLogger", ("paddler",))?;
                 let text = "%s could not judge: %s; further failures are not logged";
-                logger.call_method1("error", (text, &self.title, said))
+                logger.call_method1("error", (text, &self.title, &said))
             };
             // A log that is broken must not break a pick.
             if let Err(error) = log() {
                 keep(py, &error);
             }
         }
+        keep(py, &error);
+        FilterError::with_source(said, error)
     }
 }
 
-/// Held while a function is asked.
-struct Deeper;
-
-impl Drop for Deeper {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
-}
-
-/// A filter that is a function of Python's.
-struct AskedFilter(Function);
-
-impl fmt::Debug for AskedFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Filter for AskedFilter {
+impl Filter for Function {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         let mut passes = Vec::with_capacity(set.len());
-        let read = |answer: &Bound<'_, PyAny>| answer.cast::<PyBool>().ok().map(|truth| truth.is_true());
-        self.0
-            .judge(cx, set.iter(), |pass| passes.push(pass), read, "True or False")?;
+        self.each(cx, set.iter(), |pass| passes.push(pass))?;
         let mut passes = passes.into_iter();
         set.retain(|_| passes.next().unwrap_or(false));
         Ok(())
     }
 }
 
-/// A cost that is a function of Python's.
-struct AskedCost(Function);
-
-impl fmt::Debug for AskedCost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A number, or `None` for what is not known. True is no number here.
-fn number(answer: &Bound<'_, PyAny>) -> Option<Option<f32>> {
-    if answer.is_none() {
-        return Some(None);
-    }
-    let is_number = answer.is_instance_of::<PyFloat>() || answer.is_instance_of::<PyInt>();
-    let number =
-        (is_number && !answer.is_instance_of::<PyBool>()).then(|| answer.extract::<f64>().ok())??;
-    Some(Some(number as f32))
-}
-
-impl AskedCost {
-    fn ask(
-        &self,
-        cx: &PickCx<'_>,
-        candidates: impl Iterator<Item = UpstreamIndex>,
-        each: impl FnMut(Option<f32>),
-    ) -> Result<(), FilterError> {
-        self.0.judge(cx, candidates, each, number, "a number or None")
-    }
-}
-
-impl Cost for AskedCost {
+impl Cost for Function {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
         let mut cost = None;
-        self.ask(cx, [upstream].into_iter(), |one| cost = one)?;
+        self.each(cx, [upstream].into_iter(), |one| cost = one)?;
         Ok(cost)
     }
 
@@ -351,51 +344,68 @@ impl Cost for AskedCost {
         set: &CandidateSet<'_>,
         into: &mut Vec<Option<f32>>,
     ) -> Result<(), FilterError> {
-        self.ask(cx, set.iter(), |cost| into.push(cost))
+        self.each(cx, set.iter(), |cost| into.push(cost))
+    }
+}
+
+/// Held while a function is asked.
+struct Deeper;
+
+impl Deeper {
+    fn new() -> PyResult<Self> {
+        let depth = DEPTH.get();
+        if depth >= DEEPEST {
+            let message = format!("a function asks for picks that ask it again, {DEEPEST} deep");
+            return Err(PyRecursionError::new_err(message));
+        }
+        DEPTH.set(depth + 1);
+        Ok(Self)
+    }
+}
+
+impl Drop for Deeper {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 
 /// An upstream as a filter or a cost sees it: all of one moment. Counts are in requests of weight one, unless said
 /// otherwise; `None` is unknown.
-#[pyclass(frozen, module = "paddler")]
+#[pyclass(frozen, get_all, module = "paddler")]
 pub(crate) struct Candidate {
-    entry: Arc<Entry>,
-    #[pyo3(get)]
+    upstream: Upstream,
     own_weight: u32,
-    #[pyo3(get)]
     own_requests: u32,
-    #[pyo3(get)]
     load: u32,
-    #[pyo3(get)]
     room: Option<u32>,
-    #[pyo3(get)]
     waiting: Option<u32>,
-    #[pyo3(get)]
+    running: Option<u32>,
     kv_cache_usage: Option<f64>,
-    #[pyo3(get)]
     prefill_tokens: u64,
-    #[pyo3(get)]
     adapter_active: bool,
-    #[pyo3(get)]
     fits: bool,
-    #[pyo3(get)]
     age: Option<f64>,
+    /// What was said with the last report besides the signals, if that was said.
+    extra: Option<Py<PyAny>>,
 }
 
 impl Candidate {
-    fn new(cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<Self> {
+    fn new(py: Python<'_>, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<Self> {
+        let report = cx.report(upstream);
         Some(Self {
-            entry: cx.snapshot.entry(upstream)?.clone(),
+            upstream: Upstream(cx.snapshot.spec(upstream)?.clone()),
             own_weight: cx.own_weight(upstream),
             own_requests: cx.own_requests(upstream),
             load: cx.load(upstream),
             room: cx.room(upstream),
             waiting: cx.waiting(upstream),
+            running: report.and_then(|report| report.running.or(report.slots_busy)),
             kv_cache_usage: cx.kv_cache_usage(upstream),
             prefill_tokens: cx.prefill_tokens(upstream),
             adapter_active: cx.adapter_active(upstream),
             fits: cx.fits(upstream),
             age: cx.age(upstream).map(|age| age.as_secs_f64()),
+            extra: report.and_then(|report| Some(report.extensions.get::<Extra>()?.0.clone_ref(py))),
         })
     }
 }
@@ -404,36 +414,13 @@ impl Candidate {
 impl Candidate {
     #[getter]
     fn id(&self) -> &str {
-        self.entry.spec().id.as_str()
-    }
-
-    #[getter]
-    fn upstream(&self) -> Upstream {
-        Upstream(self.entry.spec().clone())
-    }
-
-    #[getter]
-    fn running(&self) -> Option<u32> {
-        let report = self.entry.report()?;
-        report.running.or(report.slots_busy)
-    }
-
-    /// What was said with the last report besides the signals, if that was said.
-    #[getter]
-    fn extra(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let extra = self.entry.report()?.extensions.get::<crate::specs::Extra>()?;
-        Some(extra.0.clone_ref(py))
+        self.upstream.0.id.as_str()
     }
 
     fn __repr__(&self) -> String {
-        let Self {
-            load, room, waiting, ..
-        } = self;
-        let count = |count: &Option<u32>| count.map_or("None".into(), |count| count.to_string());
-        let (room, waiting) = (count(room), count(waiting));
-        format!(
-            "<paddler.Candidate {} load={load} room={room} waiting={waiting}>",
-            self.id()
-        )
+        let (id, load) = (self.id(), self.load);
+        let count = |count: Option<u32>| count.map_or("None".into(), |count| count.to_string());
+        let (room, waiting) = (count(self.room), count(self.waiting));
+        format!("<paddler.Candidate {id} load={load} room={room} waiting={waiting}>")
     }
 }

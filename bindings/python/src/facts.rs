@@ -1,14 +1,15 @@
 //! What does a request's sender know of it?
 
-use std::sync::Arc;
+use std::fmt;
 
+use http::StatusCode;
 use paddler_core::Moment;
-use paddler_core::request::{BodyKind, RequestClass, RequestFacts, Route, ScanLimits, Scanner, Task};
-use pyo3::exceptions::PyValueError;
+use paddler_core::request::{BodyKind, RequestClass, RequestFacts, Route, ScanLimits, Scanner};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyType};
 
+use crate::asked::Asked;
 use crate::refuse;
 
 /// What is known of a request, to be given to a pick.
@@ -16,59 +17,33 @@ use crate::refuse;
 #[derive(Clone)]
 pub(crate) struct Facts(pub(crate) RequestFacts);
 
-/// The kind of work that a word names.
-pub(crate) fn task(word: &str) -> PyResult<Task> {
-    let found = Task::ALL.iter().find(|task| task.as_str() == word);
-    found.copied().ok_or_else(|| {
-        let all: Vec<_> = Task::ALL.iter().map(|task| task.as_str()).collect();
-        PyValueError::new_err(format!("{word:?} is no task: one of {}", all.join(", ")))
-    })
-}
-
 #[pymethods]
 impl Facts {
     #[new]
-    #[pyo3(signature = (*, model = None, prompt_tokens = 0, weight = 1, task = "chat", priority = 0, tenant = None, session = None, stream = false))]
-    #[allow(clippy::too_many_arguments, reason = "each is a keyword in Python")]
-    fn new(
-        model: Option<&str>,
-        prompt_tokens: u32,
-        weight: u32,
-        task: &str,
-        priority: i32,
-        tenant: Option<&str>,
-        session: Option<&str>,
-        stream: bool,
-    ) -> PyResult<Self> {
-        let mut facts = RequestFacts::new();
-        facts.class = RequestClass::Generate(self::task(task)?);
-        facts.model = model.map(Arc::from);
-        facts.tokens = prompt_tokens;
-        facts.weight = weight.max(1);
-        facts.priority = priority;
-        facts.tenant = tenant.map(Arc::from);
-        facts.session = session.map(Arc::from);
-        facts.stream = stream;
-        Ok(Self(facts))
+    #[pyo3(signature = (**told))]
+    fn new(told: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let told = Asked::read(told, false)?;
+        Ok(Self(told.facts(None, Moment::ZERO, 0).into()))
     }
 
     #[classmethod]
     #[pyo3(signature = (path, body, *, method = "POST"))]
     fn from_body(cls: &Bound<'_, PyType>, path: &str, body: PyBackedBytes, method: &str) -> PyResult<Self> {
         let py = cls.py();
-        let refused = |status, reason, message| refuse::bad_request(py, status, reason, message);
-        let route = Route::of(method, path).map_err(|error| refused(400, "bad_path", error.to_string()))?;
+        let bad = |reason, error: &dyn fmt::Display| {
+            refuse::bad_request(py, StatusCode::BAD_REQUEST, reason, error)
+        };
+        let route = Route::of(method, path).map_err(|error| bad("bad_path", &error))?;
         let bytes = body.len() as u64;
         if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
             return Ok(Self(RequestFacts::from_route(&route, bytes, Moment::ZERO, 0)));
         }
         // A prompt may be megabytes.
         let scanned = py.detach(|| Scanner::scan(&body, ScanLimits::default()));
-        let scanned = scanned.map_err(|error| refused(400, "malformed_body", error.to_string()))?;
+        let scanned = scanned.map_err(|error| bad("malformed_body", &error))?;
         let facts = RequestFacts::from_scan(&route, &scanned, Moment::ZERO, 0);
-        facts
-            .map(Self)
-            .map_err(|error| refused(404, "model_not_found", error.to_string()))
+        let unknown = |error| refuse::bad_request(py, StatusCode::NOT_FOUND, "model_not_found", error);
+        facts.map(Self).map_err(unknown)
     }
 
     #[getter]

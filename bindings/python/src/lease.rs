@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use paddler_core::health::{Fault, Verdict};
 use paddler_core::queue::{Charge, Used};
 use paddler_core::upstream::{Lease as CoreLease, Stage, UpstreamSpec};
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
 use crate::asked::seconds;
-use crate::explain::Explanation;
+use crate::refuse::invalid;
 use crate::running::Running;
 use crate::shared::Shared;
 use crate::specs::Upstream;
@@ -19,7 +19,7 @@ use crate::specs::Upstream;
 pub(crate) struct Lease {
     held: Mutex<Held>,
     shared: Arc<Shared>,
-    why: Option<Explanation>,
+    why: Option<Py<PyAny>>,
 }
 
 struct Held {
@@ -31,25 +31,19 @@ struct Held {
     failed: bool,
 }
 
-const FAULTS: [(&str, Fault); 5] = [
-    ("unreachable", Fault::Unreachable),
-    ("broke", Fault::Broke),
-    ("cut_short", Fault::CutShort),
-    ("late", Fault::Late),
-    ("unavailable", Fault::Unavailable),
-];
-
 impl Lease {
+    /// `charge`: what its tenant was charged, to be set right at the end.
     pub(crate) fn new(
         lease: CoreLease,
         spec: Arc<UpstreamSpec>,
         shared: Arc<Shared>,
-        why: Option<Explanation>,
+        charge: Option<(Charge, Arc<Running>)>,
+        why: Option<Py<PyAny>>,
     ) -> Self {
         let held = Held {
             lease: Some(lease),
             spec,
-            charge: None,
+            charge,
             failed: false,
         };
         Self {
@@ -57,12 +51,6 @@ impl Lease {
             shared,
             why,
         }
-    }
-
-    /// What its tenant was charged, to be set right at the end.
-    pub(crate) fn charged(self, charge: Charge, running: Arc<Running>) -> Self {
-        self.held().charge = Some((charge, running));
-        self
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -79,10 +67,10 @@ impl Lease {
             lease => drop(lease),
         }
         if let (Some((charge, running)), Some(used)) = (charge, used) {
-            let router = running.router.clone();
             // It may take the queue's lock, under which functions of Python's are asked: so not in this thread.
-            if let Ok(handle) = running.handle() {
-                handle.spawn(async move { router.charge_used(charge, used) });
+            if let Ok(background) = running.background() {
+                let router = background.router().clone();
+                background.spawn(async move { router.charge_used(charge, used) });
             }
         }
     }
@@ -111,8 +99,8 @@ impl Lease {
     }
 
     #[getter]
-    fn explanation(&self) -> Option<Explanation> {
-        self.why.clone()
+    fn explanation(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        Some(self.why.as_ref()?.clone_ref(py))
     }
 
     fn sent(&self) {
@@ -130,7 +118,9 @@ impl Lease {
     #[pyo3(signature = (status = 200, *, retry_after = None))]
     fn answered(&self, py: Python<'_>, status: u16, retry_after: Option<f64>) -> PyResult<()> {
         let now = self.shared.now(py)?;
-        let asked = retry_after.map(seconds).transpose()?;
+        let asked = retry_after
+            .map(|after| seconds("retry_after", after))
+            .transpose()?;
         // Each request is another one.
         let request = std::ptr::from_ref(self).addr() as u64 ^ now.as_nanos();
         if let Some(lease) = &mut self.held().lease {
@@ -140,19 +130,15 @@ impl Lease {
     }
 
     fn failed(&self, py: Python<'_>, fault: &str) -> PyResult<()> {
-        let known = FAULTS.iter().find(|(word, _)| *word == fault);
-        let (_, known) = known.ok_or_else(|| {
-            let words = FAULTS.map(|(word, _)| word).join(", ");
-            PyValueError::new_err(format!("{fault:?} is no fault: one of {words}"))
-        })?;
+        let fault: Fault = fault.parse().map_err(invalid)?;
         let now = self.shared.now(py)?;
         let mut held = self.held();
         held.failed = true;
         if let Some(lease) = &mut held.lease {
-            lease.report(Verdict::Fault(*known), now);
+            lease.report(Verdict::Fault(fault), now);
         }
         drop(held);
-        if *known == Fault::Unreachable {
+        if fault == Fault::Unreachable {
             // The engine never saw it.
             self.end(true, Some(Used::Nothing));
         }
@@ -162,17 +148,12 @@ impl Lease {
     fn move_to(&self, py: Python<'_>, id: &str) -> PyResult<()> {
         self.shared.refresh(py)?;
         let snapshot = self.shared.published.load();
-        let upstream = snapshot
-            .index(id)
-            .ok_or_else(|| PyKeyError::new_err(id.to_owned()))?;
+        let unknown = || PyKeyError::new_err(id.to_owned());
+        let upstream = snapshot.index(id).ok_or_else(unknown)?;
         let mut held = self.held();
         if let Some(lease) = &mut held.lease {
-            lease
-                .move_to(&snapshot, upstream)
-                .map_err(|_| PyKeyError::new_err(id.to_owned()))?;
-            if let Some(spec) = snapshot.spec(upstream) {
-                held.spec = spec.clone();
-            }
+            lease.move_to(&snapshot, upstream).map_err(|_| unknown())?;
+            held.spec = snapshot.spec(upstream).ok_or_else(unknown)?.clone();
         }
         Ok(())
     }
@@ -187,11 +168,7 @@ impl Lease {
     }
 
     fn release(&self) {
-        let untouched = self
-            .held()
-            .lease
-            .as_ref()
-            .is_some_and(|lease| lease.stage() == Stage::Reserved);
+        let untouched = self.stage() == "reserved";
         self.end(false, untouched.then_some(Used::Nothing));
     }
 

@@ -1,7 +1,8 @@
 //! How does a Python process decide where a request goes?
 //!
 //! By the same core as every other host: this crate converts types and calls `paddler-core`. What stands in Python is in
-//! `python/paddler`: exceptions, the builders of nodes, and the part of waiting that belongs to an event loop.
+//! `python/paddler`: exceptions, explanations, the builders of nodes, and the part of waiting that belongs to a thread or an
+//! event loop.
 //!
 //! | file | the question it answers |
 //! |---|---|
@@ -14,12 +15,11 @@
 //! | `tree`, `value` | How does a tree come from Python? |
 //! | `callables` | How does the tree ask a function written in Python? |
 //! | `specs`, `reports` | How does Python write an upstream, and what it says? |
-//! | `explain`, `refuse` | Why did it go there, or nowhere? |
+//! | `refuse` | Why did it go there, or nowhere? |
 
 mod asked;
 mod board;
 mod callables;
-mod explain;
 mod facts;
 mod lease;
 mod refuse;
@@ -40,8 +40,6 @@ mod _paddler {
     use crate::board::Board;
     #[pymodule_export]
     use crate::callables::Candidate;
-    #[pymodule_export]
-    use crate::explain::{Explanation, Step};
     #[pymodule_export]
     use crate::facts::Facts;
     #[pymodule_export]

@@ -1,18 +1,18 @@
-//! How does Python hear that there is nobody?
+//! How does Python hear that there is nobody, and why?
 //!
-//! By the exceptions of `paddler._errors`, which know status, reason and when to come again, as the router's clients do.
+//! By the exceptions of `paddler._errors`, which know status, reason and when to come again, as the router's clients do, and by
+//! the core's explanation as data.
 
 use std::error::Error as _;
-use std::time::Duration;
 
-use paddler_core::Moment;
+use http::StatusCode;
 use paddler_core::config::ConfigFaults;
 use paddler_core::forward::{Refusal, RouterOptions};
-use paddler_core::schedule::{Ending, NodeId, Tree};
+use paddler_core::schedule::{Ask, Ending, Explanation, NodeId, Tree};
 use paddler_core::status::Snapshot;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pythonize::pythonize;
 
 fn make<'py>(py: Python<'py>, name: &str, arguments: impl pyo3::call::PyCallArgs<'py>) -> PyErr {
     let make = || py.import("paddler._errors")?.getattr(name)?.call1(arguments);
@@ -37,37 +37,23 @@ pub(crate) fn config(py: Python<'_>, faults: &ConfigFaults) -> PyErr {
 }
 
 /// What cannot be asked.
-pub(crate) fn bad_request(py: Python<'_>, status: u16, reason: &str, message: String) -> PyErr {
-    let nothing: Option<f64> = None;
-    make(
-        py,
-        "refused",
-        (message, status, reason, nothing, false, None::<u32>),
-    )
+pub(crate) fn bad_request(
+    py: Python<'_>,
+    status: StatusCode,
+    reason: &'static str,
+    error: impl ToString,
+) -> PyErr {
+    refusal(py, &Refusal::new(status, reason, error.to_string()))
 }
 
 /// Nobody, after a wait or without. What a function of Python's has raised on the way is the cause.
-pub(crate) fn refusal(py: Python<'_>, refusal: &Refusal, tree: Option<&Tree>) -> PyErr {
-    let failed = refusal.node.zip(refusal.error.as_ref());
-    let message = match failed {
-        Some((node, error)) => {
-            let title = tree.and_then(|tree| tree.title(node)).unwrap_or("?");
-            format!(
-                "node {} of the tree, `{title}`, could not judge: {error}",
-                node.get()
-            )
-        }
-        None => refusal.message.clone(),
-    };
+pub(crate) fn refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {
     let after = refusal.retry_after.map(|after| after.as_secs_f64());
     let node = refusal.node.map(NodeId::get);
     let (status, again) = (refusal.status.as_u16(), refusal.should_retry);
-    let error = make(
-        py,
-        "refused",
-        (message, status, &*refusal.reason, after, again, node),
-    );
-    if let Some((_, failed)) = failed {
+    let told = (&*refusal.message, status, &*refusal.reason, after, again, node);
+    let error = make(py, "refused", told);
+    if let Some(failed) = &refusal.error {
         let raised = failed.source().and_then(|source| source.downcast_ref::<PyErr>());
         error.set_cause(py, raised.map(|raised| raised.clone_ref(py)));
     }
@@ -75,25 +61,32 @@ pub(crate) fn refusal(py: Python<'_>, refusal: &Refusal, tree: Option<&Tree>) ->
 }
 
 /// How a walk has ended.
-pub(crate) fn ending(
-    py: Python<'_>,
-    ending: &Ending,
-    model: Option<&str>,
-    (snapshot, now): (&Snapshot, Moment),
-) -> PyErr {
-    let paused = snapshot
-        .all_paused_until(model, now)
-        .map(|until| until.since(now));
-    let after: Duration = paused.unwrap_or_else(|| RouterOptions::default().retry_after);
-    refusal(
-        py,
-        &Refusal::of_ending(ending, model, after),
-        Some(snapshot.tree()),
-    )
+pub(crate) fn ending(py: Python<'_>, ending: &Ending, snapshot: &Snapshot, ask: &Ask<'_>) -> PyErr {
+    let paused = snapshot.all_paused_until(ask.facts.model, ask.now);
+    let after = paused.map_or_else(
+        || RouterOptions::default().retry_after,
+        |until| until.since(ask.now),
+    );
+    refusal(py, &Refusal::of_ending(ending, ask.facts.model, after))
+}
+
+/// Why a walk ended as it did.
+pub(crate) fn explanation<'py>(
+    py: Python<'py>,
+    why: &Explanation,
+    tree: &Tree,
+) -> PyResult<Bound<'py, PyAny>> {
+    let data = why.data(tree, usize::MAX);
+    let explanation = py.import("paddler._explanation")?.getattr("Explanation")?;
+    explanation.call1((pythonize(py, &data)?, data.to_string()))
+}
+
+/// A value that cannot be.
+pub(crate) fn invalid(error: impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 /// Whether it is meant for the program as a whole, as Ctrl-C is, and not for who calls.
 pub(crate) fn is_for_all(py: Python<'_>, error: &PyErr) -> bool {
-    let exception: Bound<'_, PyType> = py.get_type::<PyException>();
-    !error.get_type(py).is_subclass(&exception).unwrap_or(false)
+    !error.is_instance_of::<PyException>(py)
 }

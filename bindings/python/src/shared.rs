@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use paddler_core::status::{Published, StatusBoard, StatusEvent};
+use paddler_core::status::{Change, Published, StatusBoard};
 use paddler_core::{Clock, Moment};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -63,7 +63,7 @@ impl Shared {
         match &self.time {
             Time::Clock(clock) => Ok(clock.now()),
             Time::Host(call) => {
-                let time = seconds(call.bind(py).call0()?.extract()?)?;
+                let time = seconds("clock", call.bind(py).call0()?.extract()?)?;
                 Ok(Moment::ZERO.saturating_add(time))
             }
         }
@@ -89,7 +89,7 @@ impl Shared {
                 self.look_again(board, now);
                 Ok(None)
             }
-        })??;
+        })?;
         if let Some(running) = background {
             // It looks after itself.
             self.look.store(u64::MAX, Relaxed);
@@ -98,16 +98,11 @@ impl Shared {
                 return Ok(now);
             }
             if has_news {
-                running.publish(py)?;
+                running.change(py, Change::Publish)?;
             }
         }
         self.seen.fetch_max(told, Release);
         Ok(now)
-    }
-
-    /// The next pick is to see what was told before this.
-    pub(crate) fn has_news(&self) {
-        self.told.fetch_add(1, Release);
     }
 
     fn look_again(&self, board: &StatusBoard, now: Moment) {
@@ -121,11 +116,11 @@ impl Shared {
     pub(crate) fn with_keeper<R: Send>(
         &self,
         py: Python<'_>,
-        with: impl FnOnce(&mut Keeper) -> R + Send,
+        with: impl FnOnce(&mut Keeper) -> PyResult<R> + Send,
     ) -> PyResult<R> {
         py.detach(|| {
             let broken = |_| PyRuntimeError::new_err("the board broke in another thread");
-            Ok(with(&mut *self.keeper.lock().map_err(broken)?))
+            with(&mut *self.keeper.lock().map_err(broken)?)
         })
     }
 
@@ -139,32 +134,28 @@ impl Shared {
                     "only a board that was started hands out places to those who wait: call start()";
                 Err(PyRuntimeError::new_err(message))
             }
-        })?
+        })
     }
 
-    pub(crate) fn apply(&self, py: Python<'_>, event: StatusEvent, is_news: bool) -> PyResult<()> {
+    /// Tells the board, wherever it is. `is_news`: the next pick is to see it. Whether who it is about is known.
+    pub(crate) fn change(&self, py: Python<'_>, change: Change, is_news: bool) -> PyResult<bool> {
         let now = self.now(py)?;
-        let background = self.with_keeper(py, |keeper| match keeper {
+        let (background, known) = self.with_keeper(py, |keeper| match keeper {
             Keeper::Nobody => Err(stopped()),
-            Keeper::Background(running) => Ok(Some((running.clone(), event))),
+            Keeper::Background(running) => Ok((Some((running.clone(), change)), true)),
             Keeper::Here(board) => {
-                board.apply(event, now);
+                let known = board.change(change, now);
                 self.look_again(board, now);
-                Ok(None)
+                Ok((None, known))
             }
-        })??;
-        if let Some((running, event)) = background {
-            running.apply(py, event)?;
-        }
+        })?;
+        let known = match background {
+            Some((running, change)) => running.change(py, change)?,
+            None => known,
+        };
         if is_news {
-            self.has_news();
+            self.told.fetch_add(1, Release);
         }
-        Ok(())
-    }
-
-    /// Whether an upstream is there, with what was said just now.
-    pub(crate) fn knows(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
-        self.refresh(py)?;
-        Ok(self.published.load().find(id).is_some())
+        Ok(known)
     }
 }

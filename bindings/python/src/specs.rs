@@ -5,14 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use paddler_core::config::{Key, Kind, UpstreamConfig, Value};
+use paddler_core::config::{Kind, UpstreamConfig};
 use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{Models, UpstreamId, UpstreamSpec};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::refuse;
+use crate::asked::read;
+use crate::refuse::{self, invalid};
 use crate::value::{repr, value};
 
 /// What Python knows of an upstream and the core has no name for.
@@ -26,6 +27,7 @@ impl PartialEq for Extra {
 
 /// What an upstream is.
 #[pyclass(frozen, module = "paddler")]
+#[derive(Clone)]
 pub(crate) struct Upstream(pub(crate) Arc<UpstreamSpec>);
 
 #[pymethods]
@@ -73,58 +75,49 @@ impl Upstream {
 
 /// The name of an upstream.
 pub(crate) fn id(name: &str) -> PyResult<UpstreamId> {
-    UpstreamId::new(name).map_err(|invalid| PyValueError::new_err(invalid.to_string()))
+    UpstreamId::new(name).map_err(invalid)
 }
 
-/// Names of upstreams, or the upstreams themselves.
-pub(crate) fn ids(objects: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<UpstreamId>> {
-    let Some(objects) = objects else {
-        return Ok(Vec::new());
-    };
+/// Names of upstreams, or the upstreams themselves, if any are given as the argument of this name.
+pub(crate) fn ids(name: &str, objects: &Bound<'_, PyAny>) -> PyResult<Option<Vec<UpstreamId>>> {
+    if objects.is_none() {
+        return Ok(None);
+    }
     if objects.is_instance_of::<PyString>() {
-        let message = format!("{} is one name: put it into a list", repr(objects));
+        let message = format!(
+            "argument '{name}': {} is one name: put it into a list",
+            repr(objects)
+        );
         return Err(PyTypeError::new_err(message));
     }
     let one = |object: Bound<'_, PyAny>| match object.cast::<Upstream>() {
         Ok(upstream) => Ok(upstream.get().0.id.clone()),
-        Err(_) => id(object.extract()?),
+        Err(_) => id(read(name, &object)?),
     };
-    objects.try_iter()?.map(|object| one(object?)).collect()
+    objects
+        .try_iter()?
+        .map(|object| one(object?))
+        .collect::<PyResult<_>>()
+        .map(Some)
 }
 
 /// An upstream as it is written; what it was `before` keeps what is the same.
 pub(crate) fn spec(
-    py: Python<'_>,
-    (id, url): (&str, &str),
-    settings: Option<&Bound<'_, PyDict>>,
+    settings: &Bound<'_, PyDict>,
     (api_key, extra): (Option<&str>, Option<Py<PyAny>>),
     before: Option<&UpstreamSpec>,
 ) -> PyResult<UpstreamSpec> {
-    let text = |key: &str, text: &str| {
-        let key = Key {
-            text: key.into(),
-            place: None,
-        };
-        (key, Value::new(Kind::String(text.into())))
-    };
-    let mut pairs = vec![text("id", id), text("url", url)];
-    if let Some(settings) = settings {
-        let none = &mut |object: &Bound<'_, PyAny>| Err(PyTypeError::new_err(repr(object)));
-        if let Kind::Map(said) = value(settings, none)?.kind {
-            // Nothing said is nothing set.
-            pairs.extend(said.into_iter().filter(|(_, value)| value.kind != Kind::Null));
-        }
+    let mut written = value(settings, None)?;
+    if let Kind::Map(pairs) = &mut written.kind {
+        // Nothing said is nothing set.
+        pairs.retain(|(_, value)| value.kind != Kind::Null);
     }
-    let read = UpstreamConfig::from_value(&Value::new(Kind::Map(pairs)), "");
-    let UpstreamConfig {
-        mut spec,
-        api_key_file,
-        ..
-    } = read.map_err(|faults| refuse::config(py, &faults))?;
-    let from_file = api_key_file.map(std::fs::read_to_string).transpose()?;
+    let read =
+        UpstreamConfig::from_value(&written, "").map_err(|faults| refuse::config(settings.py(), &faults))?;
+    let mut spec = read.spec;
+    let from_file = read.api_key_file.map(std::fs::read_to_string).transpose()?;
     if let Some(key) = api_key.or(from_file.as_deref().map(str::trim)) {
-        let key = UpstreamKey::new(key);
-        let key = key.ok_or_else(|| PyValueError::new_err("a key is of visible ASCII characters"))?;
+        let key = UpstreamKey::new(key).ok_or_else(|| invalid("a key is of visible ASCII characters"))?;
         spec.extensions.insert(key);
     }
     if let Some(extra) = extra {

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use paddler_core::config::{ConfigFaults, Key, Kind, Value, tree_from_value, tree_from_yaml};
+use paddler_core::config::{ConfigFaults, Key, Kind, Registry, Value, tree_from_value, tree_from_yaml};
 use paddler_core::schedule::{NodeId, Tree as CoreTree};
-use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping, PyString, PyType};
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyMapping};
 
 use crate::callables::Functions;
-use crate::{refuse, value};
+use crate::refuse::{self, invalid};
+use crate::value;
 
 /// A checked tree: every way through it ends in a decision. Several boards may share one.
 #[pyclass(frozen, module = "paddler")]
@@ -23,8 +24,8 @@ pub(crate) struct Tree {
 impl Tree {
     fn build(
         py: Python<'_>,
-        functions: Functions,
-        read: impl FnOnce(&paddler_core::config::Registry) -> Result<CoreTree, ConfigFaults>,
+        mut functions: Functions,
+        read: impl FnOnce(&Registry) -> Result<CoreTree, ConfigFaults>,
     ) -> PyResult<Self> {
         let asks_python = !functions.is_empty();
         let tree = read(&functions.registry(py)?).map_err(|faults| refuse::config(py, &faults))?;
@@ -38,7 +39,7 @@ impl Tree {
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
         match object.cast::<Self>() {
             Ok(tree) => Ok(tree.clone().unbind()),
-            Err(_) => Py::new(object.py(), Self::new(object.py(), object, None, None, None)?),
+            Err(_) => Py::new(object.py(), Self::new(object, None, None)?),
         }
     }
 }
@@ -46,69 +47,58 @@ impl Tree {
 #[pymethods]
 impl Tree {
     #[new]
-    #[pyo3(signature = (nodes, *, signals = None, filters = None, costs = None))]
+    #[pyo3(signature = (nodes, *, signals = None, **functions))]
     fn new(
-        py: Python<'_>,
         nodes: &Bound<'_, PyAny>,
         signals: Option<&str>,
-        filters: Option<&Bound<'_, PyDict>>,
-        costs: Option<&Bound<'_, PyDict>>,
+        functions: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let mut functions = Functions::new(filters, costs)?;
+        let mut functions = Functions::read(functions)?;
         let is_file = match nodes.cast::<PyMapping>() {
             Ok(mapping) => mapping.contains("tree")?,
             Err(_) => false,
         };
-        let mut read = value::value(nodes, &mut |function| functions.name(function))?;
+        let mut read = value::value(nodes, Some(&mut |function| functions.name(function)))?;
         if !is_file {
-            let key = |text: &str| Key {
-                text: text.into(),
-                place: None,
+            let pair = |key: &str, value| {
+                let key = Key {
+                    text: key.into(),
+                    place: None,
+                };
+                (key, value)
             };
-            let mut pairs = vec![(key("tree"), read)];
-            if let Some(signals) = signals {
-                pairs.push((key("signals"), Value::new(Kind::String(signals.into()))));
-            }
-            read = Value::new(Kind::Map(pairs));
+            let signals = signals.map(|signals| pair("signals", Value::new(Kind::String(signals.into()))));
+            read = Value::new(Kind::Map(
+                [pair("tree", read)].into_iter().chain(signals).collect(),
+            ));
         } else if signals.is_some() {
             let message = "`signals` stands beside `tree` in the mapping, or is given by name, not both";
-            return Err(PyValueError::new_err(message));
+            return Err(invalid(message));
         }
-        Self::build(py, functions, |registry| tree_from_value(&read, "", registry))
-    }
-
-    #[classmethod]
-    #[pyo3(signature = (text, *, name = "", filters = None, costs = None))]
-    fn from_yaml(
-        cls: &Bound<'_, PyType>,
-        text: &str,
-        name: &str,
-        filters: Option<&Bound<'_, PyDict>>,
-        costs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let functions = Functions::new(filters, costs)?;
-        Self::build(cls.py(), functions, |registry| {
-            tree_from_yaml(text, name, registry)
+        Self::build(nodes.py(), functions, |registry| {
+            tree_from_value(&read, "", registry)
         })
     }
 
-    #[classmethod]
-    #[pyo3(signature = (path, *, filters = None, costs = None))]
-    fn from_file(
-        cls: &Bound<'_, PyType>,
-        path: PathBuf,
-        filters: Option<&Bound<'_, PyDict>>,
-        costs: Option<&Bound<'_, PyDict>>,
+    #[staticmethod]
+    #[pyo3(signature = (text, *, name = "", **functions))]
+    fn from_yaml(
+        py: Python<'_>,
+        text: &str,
+        name: &str,
+        functions: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            // As Python's own: the number says which class, and the file is named.
-            let text = error.to_string();
-            match error.raw_os_error() {
-                Some(number) => PyOSError::new_err((number, text, path.clone())),
-                None => PyOSError::new_err(format!("{}: {text}", path.display())),
-            }
-        })?;
-        Self::from_yaml(cls, &text, &path.to_string_lossy(), filters, costs)
+        let functions = Functions::read(functions)?;
+        Self::build(py, functions, |registry| tree_from_yaml(text, name, registry))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (path, *, **functions))]
+    fn from_file(py: Python<'_>, path: PathBuf, functions: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        // So that its errors are Python's own, with their classes.
+        let file = py.import("pathlib")?.call_method1("Path", (&path,))?;
+        let text: PyBackedStr = file.call_method1("read_text", ("utf-8",))?.extract()?;
+        Self::from_yaml(py, &text, &path.to_string_lossy(), functions)
     }
 
     /// What a node does, in a line.
@@ -129,9 +119,9 @@ impl Tree {
         self.tree.to_string()
     }
 
-    fn __repr__<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+    fn __repr__(&self) -> String {
         let nodes = self.tree.node_count();
         let first = self.tree.title(self.tree.root().id()).unwrap_or_default();
-        PyString::new(py, &format!("<paddler.Tree of {nodes} nodes: {first} ...>"))
+        format!("<paddler.Tree of {nodes} nodes: {first} ...>")
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod keys;
 mod network;
 mod read;
 mod registry;
+mod report;
 mod router;
 #[cfg(feature = "proxy")]
 mod serve;
@@ -37,6 +38,8 @@ pub use router::{
     ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
     UpstreamConfig, WebSockets,
 };
+pub use suggest::UnknownWord;
+pub(crate) use suggest::named;
 pub use tree::tree_from_value;
 #[cfg(feature = "yaml")]
 pub use tree::tree_from_yaml;

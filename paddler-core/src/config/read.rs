@@ -314,6 +314,11 @@ impl<'v> Fields<'v> {
         Some(at)
     }
 
+    /// What stands under a key, unless that is nothing.
+    pub(super) fn take_said(&mut self, name: &'static str) -> Option<At<'v>> {
+        self.take_any(name).filter(|at| at.value.kind != Kind::Null)
+    }
+
     /// What is wrong with the whole.
     pub(super) fn fault_mend(&self, faults: &mut Faults, problem: String, mend: &str) {
         faults.add(&self.path, self.place, problem, Some(mend.into()));

@@ -64,6 +64,7 @@ pub use self::limits::Limits;
 pub use self::queue::Queue;
 pub use self::timeouts::{ModelTimeouts, Timeouts};
 pub use self::tls::{ClientCertificates, ListenerTls};
+pub(super) use self::upstream::models;
 use super::fault::{ConfigFaults, Faults};
 use super::network::Network;
 use super::read::At;

@@ -1,5 +1,36 @@
 //! Which known word was meant?
 
+use std::fmt;
+
+use super::value::quoted;
+
+/// A word that names nothing, with what was meant or all that there is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownWord(String);
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// Which of `all` has this word for its name. `what` it should be, for the error: "a task".
+pub(crate) fn named<T: Copy>(
+    word: &str,
+    what: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, UnknownWord> {
+    let found = all.iter().copied().find(|one| name(*one) == word);
+    found.ok_or_else(|| {
+        let names: Vec<_> = all.iter().copied().map(name).collect();
+        let mend = mend(word, &names).unwrap_or_default();
+        UnknownWord(format!("{} is not {what}; {mend}", quoted(word)))
+    })
+}
+
 /// The known word that is nearest to `word`, if one is near enough to have been meant.
 pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     // Nobody misspells a known word into something much longer, and the distance costs the product of the lengths.

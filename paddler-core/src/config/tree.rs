@@ -93,7 +93,16 @@ pub fn tree_from_yaml(text: &str, name: &str, registry: &Registry) -> Result<Tre
 }
 
 fn alone(value: &Value, registry: &Registry, faults: &mut Faults) -> Option<Tree> {
-    let mut fields = At::root(value).fields(faults)?;
+    let root = At::root(value);
+    if let Kind::List(_) = value.kind {
+        root.fault_mend(
+            faults,
+            "these are nodes alone",
+            "write `tree:` and put them under it",
+        );
+        return None;
+    }
+    let mut fields = root.fields(faults)?;
     let tree = if fields.has("tree") {
         tree(&mut fields, registry, faults)
     } else {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::fault::{ConfigFaults, Fault};
 
@@ -58,6 +58,9 @@ pub enum Kind {
     Map(Vec<(Key, Value)>),
     /// What stood here was refused with a fault of its own; who meets it says no more.
     Refused,
+    /// Something that a host was given and no config can hold, in a few words for a person. Who meets it says that it cannot
+    /// stand here, and where that is.
+    Other(String),
 }
 
 impl Value {
@@ -106,6 +109,22 @@ impl Value {
             Kind::List(_) => "a list".into(),
             Kind::Map(_) => "a map".into(),
             Kind::Refused => "something refused".into(),
+            Kind::Other(what) => what.clone(),
+        }
+    }
+}
+
+/// As the data that it is; what no config can hold as the words for it.
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match &self.kind {
+            Kind::Null | Kind::Refused => to.serialize_unit(),
+            Kind::Bool(flag) => to.serialize_bool(*flag),
+            Kind::Int(number) => to.serialize_i64(*number),
+            Kind::Float(number) => to.serialize_f64(*number),
+            Kind::String(text) | Kind::Other(text) => to.serialize_str(text),
+            Kind::List(values) => to.collect_seq(values),
+            Kind::Map(pairs) => to.collect_map(pairs.iter().map(|(key, value)| (&key.text, value))),
         }
     }
 }

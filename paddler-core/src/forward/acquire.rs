@@ -2,13 +2,15 @@
 //!
 //! By the same queue and in the same order as what the router forwards: only the sending is the host's.
 
+use std::sync::Arc;
+
 use super::no_place::Known;
 use super::refusal::Refusal;
 use super::router::Router;
 use super::waiting::Owed;
 use crate::queue::{Charge, Tried, Used};
 use crate::request::RequestFacts;
-use crate::upstream::{Lease, UpstreamId};
+use crate::upstream::{Lease, UpstreamId, UpstreamSpec};
 
 /// A place for a request that the host sends itself.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ use crate::upstream::{Lease, UpstreamId};
 pub struct Acquired {
     /// The right to send it there. The host tells it how far the request has come, and how it went.
     pub lease: Lease,
+    /// Where that is, as it was when the place was found.
+    pub spec: Arc<UpstreamSpec>,
     /// Who comes next, the best first: as many as
     /// [`RouterOptions::alternatives`](super::RouterOptions::alternatives) says, or as there are.
     pub alternatives: Vec<UpstreamId>,
@@ -68,6 +72,7 @@ impl Router {
         match places.place(facts, tried).await {
             Ok(place) => Ok(Acquired {
                 lease: place.lease,
+                spec: place.spec,
                 alternatives: place.alternatives,
                 charge: place.owed.map(Owed::into_charge),
             }),

@@ -158,14 +158,14 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     let Place {
         mut lease,
         upstream,
-        timeouts,
+        spec,
         alternatives,
         ..
     } = place;
     let id = lease.upstream().clone();
     let fault = |lease: &mut Lease, fault| lease.report(Verdict::Fault(fault), how.clock.now());
     let sent = Instant::now();
-    let stages = outgoing.allowed.at(&timeouts);
+    let stages = outgoing.allowed.at(&spec.timeouts);
     let (after, word) = stages.head(sent);
     let (mut request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
     request.extensions_mut().insert(progress.clone());

@@ -54,6 +54,15 @@ pub struct Refusal {
     pub error: Option<FilterError>,
 }
 
+/// The node that found nobody, for a person.
+fn node(ending: &Ending) -> String {
+    let number = ending.node.get();
+    match &ending.title {
+        Some(title) => format!("`{title}` (node {number} of the tree)"),
+        None => format!("node {number} of the tree"),
+    }
+}
+
 impl Refusal {
     /// A refusal of a host's own, to be told as the router tells its: what [`into_response`](Self::into_response) makes of it.
     /// The `reason` is a word such as those of [`forward`](super). The same request may do better another time where the status
@@ -154,13 +163,15 @@ impl Refusal {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
             }
             (Reason::FilterFailed, _) => {
-                let error = ending
-                    .error
-                    .as_ref()
-                    .map(|error| format!(": {error}"))
-                    .unwrap_or_default();
-                let message = format!("node {} of the tree could not judge{error}", ending.node.get());
+                let error = ending.error.as_ref();
+                let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+                let message = format!("{} could not judge{error}", node(ending));
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, reason, message)
+            }
+            // A filter of the host's, of which nobody else knows what it asks for.
+            (Reason::Filtered, _) => {
+                let message = format!("no upstream{} passes {}", the_model(" for"), node(ending));
+                Self::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_after(after)
             }
             (_, Class::Shed) => {
                 let message = format!("the request was shed: every upstream is busy ({reason})");

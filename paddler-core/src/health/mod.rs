@@ -83,11 +83,13 @@ mod rates;
 #[cfg(test)]
 mod tests;
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::Moment;
+use crate::config::{UnknownWord, named};
 pub use book::FaultReceipt;
 pub(crate) use book::{HealthBook, Known};
 pub(crate) use groups::Serves;
@@ -155,6 +157,30 @@ pub enum Fault {
         /// A fingerprint of what was asked.
         request: u64,
     },
+}
+
+/// By the word of its [`Cause`]. [`Failed`](Fault::Failed) has none, since only who sent the request can tell it from others.
+///
+/// ```
+/// use paddler_core::health::Fault;
+///
+/// assert_eq!("cut_short".parse(), Ok(Fault::CutShort));
+/// let unknown = "cutshort".parse::<Fault>().unwrap_err();
+/// assert_eq!(unknown.to_string(), "\"cutshort\" is not a fault; did you mean \"cut_short\"?");
+/// ```
+impl FromStr for Fault {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        const ALL: [Fault; 5] = [
+            Fault::Unreachable,
+            Fault::Broke,
+            Fault::CutShort,
+            Fault::Late,
+            Fault::Unavailable,
+        ];
+        named(word, "a fault", &ALL, |fault| Cause::from(fault).as_str())
+    }
 }
 
 /// Why an upstream was ejected.

@@ -1,8 +1,11 @@
 //! What does an engine do for a request?
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::config::{UnknownWord, named};
 
 /// What an engine does for a request that generates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -31,6 +34,14 @@ pub enum Task {
     Image,
     /// Some other POST that names a model.
     Other,
+}
+
+impl FromStr for Task {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        named(word, "a task", Self::ALL, Self::as_str)
+    }
 }
 
 impl Task {

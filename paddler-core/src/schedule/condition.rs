@@ -4,7 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::context::{PickCx, Reads};
+use super::filter::FilterError;
 use crate::request::{RequestClass, Task};
+
+/// What a closure says of a request, or why it cannot.
+type Holds = dyn Fn(&PickCx<'_>) -> Result<bool, FilterError> + Send + Sync;
 
 /// A question about the request, for `when`.
 #[derive(Clone)]
@@ -33,7 +37,7 @@ pub enum Condition {
     /// This is not so.
     Not(Box<Condition>),
     /// What a closure says, under a name.
-    Custom(Arc<str>, Arc<dyn Fn(&PickCx<'_>) -> bool + Send + Sync>),
+    Custom(Arc<str>, Arc<Holds>),
 }
 
 impl Condition {
@@ -42,13 +46,25 @@ impl Condition {
         name: impl Into<Arc<str>>,
         holds: impl Fn(&PickCx<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
+        Self::fallible(name, move |cx| Ok(holds(cx)))
+    }
+
+    /// A condition that a closure decides, or cannot: then the node that asks it ends the walk, as a `require` does whose
+    /// filter fails.
+    pub fn fallible(
+        name: impl Into<Arc<str>>,
+        holds: impl Fn(&PickCx<'_>) -> Result<bool, FilterError> + Send + Sync + 'static,
+    ) -> Self {
         Self::Custom(name.into(), Arc::new(holds))
     }
 
-    /// Whether it is so.
-    pub fn holds(&self, cx: &PickCx<'_>) -> bool {
+    /// Whether it is so. Of several parts no more are asked than decide it.
+    ///
+    /// # Errors
+    /// When a closure that is asked cannot say.
+    pub fn holds(&self, cx: &PickCx<'_>) -> Result<bool, FilterError> {
         let facts = cx.facts;
-        match self {
+        Ok(match self {
             Self::Critical => facts.critical(),
             Self::PriorityAtLeast(least) => facts.priority >= *least,
             Self::Adapter => cx.is_adapter(),
@@ -57,11 +73,11 @@ impl Condition {
             Self::Stream => facts.stream,
             Self::Session => facts.session.is_some(),
             Self::Task(task) => facts.class == RequestClass::Generate(*task),
-            Self::All(all) => all.iter().all(|one| one.holds(cx)),
-            Self::Any(any) => any.iter().any(|one| one.holds(cx)),
-            Self::Not(other) => !other.holds(cx),
-            Self::Custom(_, holds) => holds(cx),
-        }
+            Self::All(all) => !one_is(all, false, cx)?,
+            Self::Any(any) => one_is(any, true, cx)?,
+            Self::Not(other) => !other.holds(cx)?,
+            Self::Custom(_, holds) => holds(cx)?,
+        })
     }
 }
 
@@ -85,6 +101,16 @@ impl Condition {
             | Self::Task(_) => Reads::NONE,
         }
     }
+}
+
+/// Whether one of these comes out so.
+fn one_is(parts: &[Condition], so: bool, cx: &PickCx<'_>) -> Result<bool, FilterError> {
+    for part in parts {
+        if part.holds(cx)? == so {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl fmt::Debug for Condition {

@@ -2,6 +2,7 @@
 
 use super::candidates::CandidateSet;
 use super::context::PickCx;
+use super::explained::Explained;
 use super::filter::{Filter, FilterError};
 use super::node::NodeId;
 use super::outcome::{Ending, Picks};
@@ -123,45 +124,27 @@ impl Explanation {
     /// require model 1 of 2, require slot 1 of 1, least prefill_product -> engine-1
     /// ```
     pub fn summary(&self, tree: &Tree) -> String {
-        let mut line = String::new();
-        let mut steps = self.steps.iter().peekable();
-        for node in &self.path {
-            let step = steps.next_if(|step| step.node == *node);
-            if *node == tree.root().id() && !line.is_empty() {
-                line.push_str("; lost to another request, again: ");
-            }
-            // A list does nothing itself.
-            if tree.title(*node) == Some("list") {
-                continue;
-            }
-            if !line.is_empty() && !line.ends_with(' ') {
-                line.push_str(", ");
-            }
-            line.push_str(tree.title(*node).unwrap_or("?"));
-            if let Some(Step {
-                before, after, error, ..
-            }) = step
-            {
-                line.push_str(&format!(" {after} of {before}"));
-                if let Some(error) = error {
-                    line.push_str(&format!(" ({error})"));
-                }
-            }
-        }
-        if let Some(ending) = &self.ending {
-            line.push_str(&format!(" -> {}: {}", ending.class, ending.reason));
-            // A filter has said it where it stands; a leaf makes no step.
-            let at_a_step = |step: &Step| step.node == ending.node && step.error.is_some();
-            if let Some(error) = &ending.error
-                && !self.steps.iter().any(at_a_step)
-            {
-                line.push_str(&format!(" ({error})"));
-            }
-        } else if !self.picked.is_empty() {
-            let picked: Vec<_> = self.picked.iter().map(UpstreamId::as_str).collect();
-            line.push_str(&format!(" -> {}", picked.join(", ")));
-        }
-        line
+        self.data(tree, 0).summary
+    }
+
+    /// All of it as data, with titles. `tree` is the one that was walked; `most` is how many upstreams each list names: what
+    /// goes into a header is better short, and the counts say how many there were.
+    ///
+    /// ```
+    /// use paddler_core::Moment;
+    /// use paddler_core::request::Facts;
+    /// use paddler_core::schedule::{Ask, Explanation, Scratch, trees};
+    /// use paddler_core::status::StatusBoard;
+    ///
+    /// let snapshot = StatusBoard::new(trees::balancer()).publish(Moment::ZERO);
+    /// let (facts, mut why) = (Facts::new(), Explanation::default());
+    /// let outcome = snapshot.pick(&Ask::new(&facts, Moment::ZERO, 1), &mut Scratch::default(), &mut why);
+    /// let json = serde_json::to_value(why.data(snapshot.tree(), 10)).unwrap();
+    /// assert_eq!(json["outcome"], outcome.ending().unwrap().class.as_str());
+    /// assert_eq!(json["nodes"][1]["title"], snapshot.tree().title(outcome.ending().unwrap().node).unwrap());
+    /// ```
+    pub fn data(&self, tree: &Tree, most: usize) -> Explained {
+        Explained::of(self, tree, most)
     }
 }
 
@@ -226,8 +209,8 @@ mod tests {
     use super::*;
     use crate::Moment;
     use crate::request::Facts;
-    use crate::schedule::filters::{model, slot};
-    use crate::schedule::{Ask, Node, Scratch, Signals, costs};
+    use crate::schedule::filters::{Margin, model, slot, within_best};
+    use crate::schedule::{Ask, Node, Scratch, Signals, cost_fn, costs};
     use crate::status::{StatusBoard, StatusEvent};
     use crate::upstream::{ModelEntry, Models, UpstreamSpec};
 
@@ -263,5 +246,55 @@ mod tests {
             why,
             "require model 1 of 2, require slot 0 of 1 -> later: slots_busy"
         );
+    }
+
+    #[test]
+    fn as_data_it_has_titles_and_names_no_more_than_asked() {
+        let far = cost_fn("far", |cx, upstream| {
+            cx.spec(upstream).id.as_str().strip_prefix('u')?.parse().ok()
+        });
+        let near = within_best(far, Margin::Plus(2.0));
+        let nodes = Node::list([Node::require(near), Node::random()]);
+        let mut board = StatusBoard::new(Tree::new(Signals::Corrected, nodes).unwrap());
+        for number in 0..9 {
+            let spec = UpstreamSpec::new(format!("u{number}"), "http://127.0.0.1:1").unwrap();
+            board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+        }
+        let snapshot = board.publish(Moment::ZERO);
+        let (facts, mut why) = (Facts::new(), Explanation::default());
+        let ask = Ask::new(&facts, Moment::ZERO, 1);
+        assert!(
+            snapshot
+                .pick(&ask, &mut Scratch::default(), &mut why)
+                .picked()
+                .is_some()
+        );
+        let data = why.data(snapshot.tree(), 2);
+        let picked = data.picked[0].as_str();
+        let wanted = serde_json::json!({
+            "outcome": "picked",
+            "picked": [picked],
+            "survivors": ["u0", "u1"],
+            "nodes": [
+                {"node": 0, "title": "list"},
+                {
+                    "node": 1,
+                    "title": "require within_best far plus 2",
+                    "before": 9,
+                    "after": 3,
+                    "removed": [["u3", 3.0], ["u4", 4.0]],
+                },
+                {"node": 2, "title": "random"},
+            ],
+            "summary": why.summary(snapshot.tree()),
+        });
+        assert_eq!(serde_json::to_value(&data).unwrap(), wanted);
+        let table = [
+            "node  what it does                    left",
+            "   1  require within_best far plus 2  3 of 9    without u3 (3), u4 (4) and 4 more",
+            "   2  random",
+            &format!("picked: {picked}"),
+        ];
+        assert_eq!(data.to_string(), table.join("\n"));
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::filter::FilterError;
 use super::node::NodeId;
+use super::tree::Tree;
 use crate::Moment;
 use crate::upstream::UpstreamIndex;
 
@@ -129,7 +130,7 @@ impl fmt::Display for Reason {
 }
 
 /// An end without a pick.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ending {
     /// What it means for the request.
@@ -143,6 +144,17 @@ pub struct Ending {
     /// What the host's filter or cost said, where it was one that failed.
     #[serde(skip)]
     pub error: Option<FilterError>,
+    /// What that node does, in a line, where it is the host's own that failed or left nobody.
+    #[serde(skip)]
+    pub title: Option<Arc<str>>,
+}
+
+/// The title says no more than the node, and a record has none.
+impl PartialEq for Ending {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |ending: &Self| (ending.class, ending.node, ending.until);
+        all(self) == all(other) && self.reason == other.reason && self.error == other.error
+    }
 }
 
 impl Ending {
@@ -159,15 +171,16 @@ impl Ending {
             node,
             until: None,
             error: None,
+            title: None,
         }
     }
 
-    /// What the host has put into this node could not judge.
-    pub(crate) fn failed(error: FilterError, node: NodeId) -> Self {
-        Self {
-            error: Some(error),
-            ..Self::new(Class::Never, Reason::FilterFailed, node)
+    /// The same, with the title of its node where nothing else says what of the host's it was.
+    pub(crate) fn titled(mut self, tree: &Tree) -> Self {
+        if matches!(self.reason, Reason::Filtered | Reason::FilterFailed) {
+            self.title = tree.shared_title(self.node);
         }
+        self
     }
 }
 

@@ -1,5 +1,7 @@
 //! How is one asked for?
 
+use std::cell::RefCell;
+
 use super::candidates::{Arena, CandidateSet};
 use super::context::{PickCx, Reads};
 use super::explain::Observer;
@@ -69,11 +71,26 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Memory for picks. Keep one per thread: it grows with the largest snapshot and then no more.
+/// Memory for picks. Keep one per thread, or borrow the thread's own by [`with`](Self::with): it grows with the largest snapshot
+/// and then no more.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) frozen: Frozen,
     pub(crate) arena: Arena,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Scratch {
+    /// Lends that of this thread. A filter of the host's that picks while it is asked gets a new one.
+    pub fn with<R>(with: impl FnOnce(&mut Self) -> R) -> R {
+        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+            Ok(mut scratch) => with(&mut scratch),
+            Err(_) => with(&mut Self::default()),
+        })
+    }
 }
 
 impl Snapshot {

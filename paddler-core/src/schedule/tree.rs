@@ -1,6 +1,7 @@
 //! When is a tree sound?
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::context::{Reads, Signals};
 use super::node::{Gate, Kind, Node, NodeId};
@@ -11,7 +12,7 @@ pub struct Tree {
     signals: Signals,
     root: Node,
     reads: Reads,
-    titles: Vec<String>,
+    titles: Vec<Arc<str>>,
 }
 
 /// What is wrong at one place of a tree.
@@ -94,7 +95,11 @@ impl Tree {
 
     /// What a node does, in a line.
     pub fn title(&self, node: NodeId) -> Option<&str> {
-        self.titles.get(node.0 as usize).map(String::as_str)
+        self.titles.get(node.0 as usize).map(|title| &**title)
+    }
+
+    pub(crate) fn shared_title(&self, node: NodeId) -> Option<Arc<str>> {
+        self.titles.get(node.0 as usize).cloned()
     }
 
     pub(crate) fn reads(&self) -> Reads {
@@ -115,7 +120,7 @@ impl fmt::Display for Tree {
 #[derive(Default)]
 struct Checks {
     faults: Vec<TreeFault>,
-    titles: Vec<String>,
+    titles: Vec<Arc<str>>,
 }
 
 impl Checks {
@@ -129,7 +134,7 @@ impl Checks {
 
     fn visit(&mut self, node: &mut Node, depth: usize) {
         node.id = NodeId(u32::try_from(self.titles.len()).unwrap_or(u32::MAX));
-        self.titles.push(node.title());
+        self.titles.push(node.title().into());
         if depth >= Tree::MAX_DEPTH {
             // Not looked at any deeper: a bottomless tree must not become a bottomless stack.
             return self.fault(node, "the tree is more than 64 levels deep: flatten it");

@@ -75,7 +75,11 @@ impl<O: Observer> Walk<'_, '_, O> {
                 then,
                 otherwise,
             } => {
-                let way = if when.holds(self.cx) { then } else { otherwise };
+                let way = match when.holds(self.cx) {
+                    Ok(true) => then,
+                    Ok(false) => otherwise,
+                    Err(error) => return Flow::Ended(self.failed(error, node)),
+                };
                 self.node(way, set)
             }
             Kind::FirstOf(alternatives) => self.first_of(alternatives, node, set),
@@ -120,12 +124,22 @@ impl<O: Observer> Walk<'_, '_, O> {
         set: &mut CandidateSet<'_>,
     ) -> Flow {
         match self.narrow(node, filter, set) {
-            Err(error) => Flow::Ended(Ending::failed(error, node.id)),
+            Err(error) => Flow::Ended(self.failed(error, node)),
             Ok(()) if set.is_empty() => {
                 let lack = filter.lack(self.cx);
-                Flow::Ended(Ending::new(otherwise.unwrap_or(lack.class), lack.reason, node.id))
+                let ending = Ending::new(otherwise.unwrap_or(lack.class), lack.reason, node.id);
+                Flow::Ended(ending.titled(self.cx.snapshot.tree()))
             }
             Ok(()) => Flow::Next,
+        }
+    }
+
+    /// What the host has put into this node could not judge.
+    fn failed(&self, error: FilterError, node: &Node) -> Ending {
+        let ending = Ending::new(Class::Never, Reason::FilterFailed, node.id);
+        Ending {
+            error: Some(error),
+            ..ending.titled(self.cx.snapshot.tree())
         }
     }
 
@@ -254,7 +268,7 @@ impl<O: Observer> Walk<'_, '_, O> {
             })
         };
         if let Err(error) = judged {
-            return Flow::Ended(Ending::failed(error, node.id));
+            return Flow::Ended(self.failed(error, node));
         }
         self.observer.picked(self.cx, node.id, &picks);
         Flow::Picked(picks)

@@ -1,8 +1,10 @@
 //! What can happen to the upstreams?
 
 use std::fmt;
+use std::str::FromStr;
 
 use super::Report;
+use crate::config::{UnknownWord, named};
 use crate::upstream::{SampleToken, UpstreamId, UpstreamSpec};
 
 /// One thing that happened. Membership and status are one sequence, so there is one writer and no order to lose.
@@ -72,7 +74,18 @@ pub enum FailureKind {
     Unreadable,
 }
 
+impl FromStr for FailureKind {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        named(word, "a failure", Self::ALL, Self::as_str)
+    }
+}
+
 impl FailureKind {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Unreachable, Self::Timeout, Self::Unreadable];
+
     /// The word used in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

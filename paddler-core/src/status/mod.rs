@@ -6,6 +6,7 @@
 
 mod away;
 mod board;
+mod change;
 #[cfg(feature = "proxy")]
 mod claims;
 mod columns;
@@ -26,6 +27,7 @@ mod snapshot;
 mod source;
 
 pub use board::{Applied, BoardOptions, StatusBoard};
+pub use change::Change;
 pub(crate) use columns::UNKNOWN;
 pub use event::{Failure, FailureKind, StatusEvent};
 pub use names::ModelRow;

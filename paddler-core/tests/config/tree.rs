@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddler_core::config::{Registry, Value, tree_from_value, tree_from_yaml};
+use paddler_core::config::{self, Kind, Registry, Value, tree_from_value, tree_from_yaml};
 use paddler_core::request::Task;
 use paddler_core::schedule::costs::{in_flight_share, kv_pressure, prefill_product, queue, weighted};
 use paddler_core::schedule::filters::{
@@ -46,6 +46,42 @@ fn built_in_trees_go_by_name() {
     let text = "tree: {seed: {low_queue: 10, shed_kv_cache: 1}}";
     alike(&read(text), &trees::seed_with(other));
     alike(&read("tree: {seed: {}}"), &trees::seed());
+}
+
+#[test]
+fn nodes_alone_are_told_where_to_go() {
+    let faults = tree_from_yaml("- pick: random", "", &Registry::new()).unwrap_err();
+    assert_eq!(
+        faults.to_string(),
+        "1:1: these are nodes alone; write `tree:` and put them under it"
+    );
+}
+
+#[test]
+fn what_a_host_was_given_and_no_config_can_hold_is_a_fault_in_its_place() {
+    let key = |text: &str| config::Key {
+        text: text.into(),
+        place: None,
+    };
+    let other = |what: &str| Value::new(Kind::Other(what.into()));
+    let node = |head, value| Value::new(Kind::Map(vec![(key(head), value)]));
+    let nodes = vec![
+        node("require", other("<object>")),
+        other("a set"),
+        node("pick", other("1j")),
+    ];
+    let value = node("tree", Value::new(Kind::List(nodes)));
+    let faults = tree_from_value(&value, "", &Registry::new()).unwrap_err();
+    assert_eq!(
+        faults.to_string(),
+        "tree[0].require: a filter should stand here, not <object>\n\
+         tree[1]: a node should stand here, not a set\n\
+         tree[2].pick: a way to pick should stand here, not 1j"
+    );
+    assert_eq!(
+        serde_json::to_value(node("a", other("b"))).unwrap(),
+        serde_json::json!({"a": "b"})
+    );
 }
 
 #[test]

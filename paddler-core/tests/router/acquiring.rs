@@ -57,7 +57,10 @@ fn one_place(id: &str) -> UpstreamSpec {
 async fn a_place_that_is_given_back_goes_to_who_waits() {
     let host = Host::with([one_place("a")]).await;
     let first = host.get().await;
-    assert_eq!(first.lease.upstream().as_str(), "a");
+    assert_eq!(
+        (first.lease.upstream(), &*first.spec.url),
+        (&first.spec.id, "http://127.0.0.1:1")
+    );
     let waits = host.wait().await;
     first.lease.complete();
     let second = waits.await.unwrap().unwrap();

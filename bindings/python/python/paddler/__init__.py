@@ -23,14 +23,13 @@ from ._errors import (
     Refused,
     Unavailable,
 )
+from ._explanation import Explanation, Step
 from ._paddler import (
     Board,
     Candidate,
-    Explanation,
     Facts,
     Lease,
     Report,
-    Step,
     Tree,
     Upstream,
     __version__,

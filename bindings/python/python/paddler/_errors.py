@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ._paddler import Explanation
+    from ._explanation import Explanation
 
 
 class Fault(NamedTuple):
@@ -87,7 +87,7 @@ class Unavailable(Refused):
 
 
 class NodeFailed(Refused):
-    """A filter or cost written in Python could not judge (500): it raised, or its answer is none. What it raised is the
+    """A filter, cost or condition written in Python could not judge (500): it raised, or its answer is none. What it raised is the
     ``__cause__``."""
 
 

@@ -5,16 +5,16 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, TypedDict, final
 
-from typing_extensions import Self, Unpack
+from typing_extensions import NotRequired, Self, Unpack
 
-from .nodes import CostFunction, FilterFunction, Node
+from ._explanation import Explanation
+from ._router import Asked
+from .nodes import ConditionFunction, CostFunction, FilterFunction, Node
 
 __all__ = [
     "__version__",
     "Board",
     "Candidate",
-    "Explanation",
-    "Step",
     "Facts",
     "Lease",
     "Report",
@@ -75,6 +75,36 @@ class _Signals(TypedDict, total=False):
     loaded_adapters: Sequence[str] | None
     models: Literal["any"] | Sequence[str | _Model] | None
 
+class ServiceStatus(TypedDict):
+    """Whether an upstream is sent work, by what became of its requests."""
+
+    state: Literal["healthy", "ejected", "probing", "warming"]
+    cause: NotRequired[str]
+    last_resort: NotRequired[bool]
+    ends_in_seconds: NotRequired[float]
+    paused_for_seconds: NotRequired[float]
+    faults: int
+    ejections: int
+
+class Status(TypedDict):
+    """How an upstream is."""
+
+    id: str
+    url: str
+    draining: bool
+    able: bool
+    service: NotRequired[ServiceStatus]
+    in_flight: int
+    open_weight: int
+    limit_weight: NotRequired[int]
+    health: NotRequired[Literal["ready", "loading", "failing"]]
+    running: NotRequired[int]
+    waiting: NotRequired[int]
+    kv_cache_usage: NotRequired[float]
+    report_age_seconds: NotRequired[float]
+    failed_polls: int
+    last_failure: NotRequired[str]
+
 @final
 class Tree:
     """A checked tree: every way through it ends in a decision. Several boards may share one."""
@@ -86,32 +116,33 @@ class Tree:
         signals: Literal["reported", "corrected"] | None = None,
         filters: Mapping[str, FilterFunction] | None = None,
         costs: Mapping[str, CostFunction] | None = None,
+        conditions: Mapping[str, ConditionFunction] | None = None,
     ) -> Self:
         """A built-in tree by its name (`gateway`, `balancer`, `seed`), or one of nodes: the same lists and mappings that YAML
-        has, written out or made by `paddler.nodes`. Where a filter or cost may stand, a function of yours may.
+        has, written out or made by `paddler.nodes`. Where a filter, cost or condition may stand, a function of yours may.
 
-        `filters` and `costs` are functions by the names that the tree has for them; what stands under such a name in the tree
+        `filters`, `costs` and `conditions` are functions by the names that the tree has for them; what stands under such a name in the tree
         is given to the function by name. `signals`: whether reports are corrected by what was sent since (the default).
 
         Raises `ConfigError` with every fault.
         """
-    @classmethod
+    @staticmethod
     def from_yaml(
-        cls,
         text: str,
         *,
         name: str = "",
         filters: Mapping[str, FilterFunction] | None = None,
         costs: Mapping[str, CostFunction] | None = None,
+        conditions: Mapping[str, ConditionFunction] | None = None,
     ) -> Tree:
         """Reads YAML (or JSON) with the keys `tree` and, if need be, `signals`. `name` is for the faults."""
-    @classmethod
+    @staticmethod
     def from_file(
-        cls,
         path: str | PathLike[str],
         *,
         filters: Mapping[str, FilterFunction] | None = None,
         costs: Mapping[str, CostFunction] | None = None,
+        conditions: Mapping[str, ConditionFunction] | None = None,
     ) -> Tree:
         """Reads a file of it."""
     def title(self, node: int) -> str | None:
@@ -290,6 +321,9 @@ class Board:
     def publish(self) -> None:
         """Puts in force at once what was told so far."""
     def upstreams(self) -> list[Upstream]: ...
+    def statuses(self) -> list[Status]:
+        """How each upstream is, and why: what it says of itself, its polls, and what became of its requests. In the words of the
+        program's `GET /upstreams`; what is not known is left out."""
     def in_flight(self, id: str) -> int | None:
         """Our own open weight there, with what settles."""
     def health(self, id: str) -> Literal["healthy", "ejected", "probing", "warming", "unknown"] | None:
@@ -330,6 +364,7 @@ class Router:
         self,
         facts: Facts | None = None,
         *,
+        explain: bool = False,
         model: str | None = None,
         prompt_tokens: int | None = None,
         weight: int | None = None,
@@ -341,34 +376,23 @@ class Router:
         only: Iterable[str | Upstream] | None = None,
         exclude: Iterable[str | Upstream] | None = None,
         seed: int | None = None,
-        explain: bool = False,
     ) -> Lease:
         """Picks at once, and reserves room there. What is given by name outweighs `facts`.
 
         `only`: nobody but these; `exclude`: not these, since they were tried. `seed`: of this pick alone. `explain`: the lease,
         or the exception, has an `explanation`. Raises `Refused`.
         """
+    def explain(self, facts: Facts | None = None, **asked: Unpack[Asked]) -> Explanation:
+        """What a pick would do now, and why. Nothing is reserved, so the one that follows may go elsewhere."""
     def _native(self, picks: int, model: str, prompt_tokens: int) -> float: ...
-    def _ask(
+    def _wait(
         self,
-        explain: bool,
-        done: Callable[[Lease | None, BaseException | None], None] | None,
+        done: Callable[[Lease | None, BaseException | None], None],
         timeout: float | None,
         facts: Facts | None,
         /,
-        *,
-        model: str | None = None,
-        prompt_tokens: int | None = None,
-        weight: int | None = None,
-        task: str | None = None,
-        priority: int | None = None,
-        tenant: str | None = None,
-        session: str | None = None,
-        stream: bool | None = None,
-        only: Iterable[str | Upstream] | None = None,
-        exclude: Iterable[str | Upstream] | None = None,
-        seed: int | None = None,
-    ) -> Lease | Waiting | Explanation: ...
+        **asked: Unpack[Asked],
+    ) -> Waiting: ...
 
 @final
 class Waiting:
@@ -411,47 +435,3 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None, /
     ) -> None: ...
-
-@final
-class Step:
-    """One filter's work on the way."""
-
-    @property
-    def node(self) -> int: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def before(self) -> int:
-        """How many candidates came."""
-    @property
-    def after(self) -> int:
-        """How many were left."""
-    @property
-    def removed(self) -> list[tuple[str, float | None]]:
-        """Who went out, with the value that was judged by, where there is one."""
-    @property
-    def error(self) -> str | None: ...
-
-@final
-class Explanation:
-    """All that a walk through the tree did."""
-
-    @property
-    def summary(self) -> str:
-        """All of it in a line."""
-    @property
-    def path(self) -> list[tuple[int, str]]:
-        """The nodes that were walked, by number and title."""
-    @property
-    def steps(self) -> list[Step]: ...
-    @property
-    def survivors(self) -> list[str]:
-        """Who the leaf could choose among."""
-    @property
-    def picked(self) -> list[str]: ...
-    @property
-    def outcome(self) -> Literal["picked", "later", "shed", "never"]: ...
-    @property
-    def reason(self) -> str | None:
-        """Why nobody was picked."""
-    def __str__(self) -> str: ...

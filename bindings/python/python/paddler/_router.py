@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypedDict
 
 from . import _paddler
-from ._paddler import Explanation, Facts, Lease, Upstream, Waiting
+from ._paddler import Facts, Lease, Upstream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_SIGNALS = 0.5
+"""How often who waits looks for Ctrl-C where nothing else wakes him for it, as on Windows."""
 
 
 class Asked(TypedDict, total=False):
@@ -36,21 +40,32 @@ class Router(_paddler.Router):
     to be started. Any number of threads may use one router.
     """
 
-    def explain(self, facts: Facts | None = None, **asked: Unpack[Asked]) -> Explanation:
-        """What a pick would do now, and why. Nothing is reserved, so the one that follows may go elsewhere."""
-        explanation = self._ask(True, None, None, facts, **asked)
-        assert isinstance(explanation, Explanation)
-        return explanation
-
     def wait(self, facts: Facts | None = None, *, timeout: float | None = None, **asked: Unpack[Asked]) -> Lease:
         """Like ``pick``, but waits in turn for room: ``timeout`` seconds at most, and never longer than the board's
         ``max_wait``. Other threads run meanwhile.
 
         Raises ``Refused`` when nobody had room in time, or it became known that nobody will.
         """
-        lease = self._ask(False, None, timeout, facts, **asked)
-        assert isinstance(lease, Lease)
-        return lease
+        told: SimpleQueue[tuple[Lease | None, BaseException | None]] = SimpleQueue()
+        waiting = self._wait(lambda lease, error: told.put((lease, error)), timeout, facts, **asked)
+        try:
+            while True:
+                try:
+                    lease, error = told.get(timeout=_SIGNALS)
+                    break
+                except Empty:
+                    pass
+        finally:
+            # Who was interrupted does not listen any more, and the place is given back.
+            waiting.cancel()
+        if lease is not None:
+            return lease
+        assert error is not None
+        try:
+            raise error
+        finally:
+            # It knows this frame, and must not be known by it.
+            del error
 
     async def acquire(
         self, facts: Facts | None = None, *, timeout: float | None = None, **asked: Unpack[Asked]
@@ -75,8 +90,7 @@ class Router(_paddler.Router):
                 if lease is not None:
                     lease.release()
 
-        waiting = self._ask(False, done, timeout, facts, **asked)
-        assert isinstance(waiting, Waiting)
+        waiting = self._wait(done, timeout, facts, **asked)
         try:
             return await future
         except asyncio.CancelledError:

@@ -8,9 +8,9 @@ so that both give the same tree. A list is a sequence::
 
     tree = Tree([require("model"), require("slot"), prefer({"label": {"zone": "a"}}), least("prefill_product")])
 
-A filter or cost is a name, a mapping of a name to its parameters, or a function of yours: ``f(request, candidate)``, which
-returns a ``bool`` for a filter, and a number or ``None`` (not known) for a cost. One that compares candidates is marked with
-``whole``.
+A filter, cost or condition is a name, a mapping of a name to its parameters, or a function of yours: ``f(request, candidate)``,
+which returns a ``bool`` for a filter, and a number or ``None`` (not known) for a cost; ``f(request)``, which returns a ``bool``,
+for a condition. One that compares candidates is marked with ``whole``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ FilterFunction: TypeAlias = Union[Callable[..., bool], Callable[..., Sequence[bo
 CostFunction: TypeAlias = Union[Callable[..., "float | None"], Callable[..., Sequence["float | None"]]]
 Filter: TypeAlias = Union[str, Mapping[str, object], FilterFunction]
 Cost: TypeAlias = Union[str, Mapping[str, object], CostFunction]
-Condition: TypeAlias = Union[str, Mapping[str, object]]
+ConditionFunction: TypeAlias = Callable[..., bool]
+Condition: TypeAlias = Union[str, Mapping[str, object], ConditionFunction]
 Node: TypeAlias = Union[Mapping[str, object], Sequence["Node"]]
 
 __all__ = [
     "Condition",
+    "ConditionFunction",
     "Cost",
     "CostFunction",
     "Filter",
@@ -37,6 +39,7 @@ __all__ = [
     "first_of",
     "gate",
     "least",
+    "pick",
     "prefer",
     "random",
     "reject",
@@ -114,6 +117,11 @@ def by_model(models: Mapping[str, Node], else_: Node | None = None) -> Node:
 def reject(reason: str, class_: Literal["never", "later", "shed"] = "never") -> Node:
     """Ends the walk, also inside ``first_of``."""
     return {"reject": {"class": class_, "reason": reason}}
+
+
+def pick(how: Literal["random"] | Mapping[str, object]) -> Node:
+    """Picks as YAML says it: ``"random"``, or a mapping such as ``{"least": cost}``, for which ``least`` is short."""
+    return {"pick": how}
 
 
 def least(cost: Cost) -> Node:

@@ -277,7 +277,7 @@ fn timeouts(at: &At<'_>, faults: &mut Faults) -> Option<UpstreamTimeouts> {
 }
 
 /// `any`, or a list of names and of `{id, aliases, parent}`.
-fn models(at: &At<'_>, faults: &mut Faults) -> Option<Models> {
+pub(in crate::config) fn models(at: &At<'_>, faults: &mut Faults) -> Option<Models> {
     match &at.value.kind {
         Kind::String(any) if any == "any" => return Some(Models::Any),
         Kind::String(name) => {

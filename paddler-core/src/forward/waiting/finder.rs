@@ -2,7 +2,7 @@
 //!
 //! One walk through the published tree, and what it picks is reserved. When the log wants to know why, the same walk says so.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,18 +18,14 @@ use crate::schedule::{
     next_seed,
 };
 use crate::status::{Published, Snapshot};
-use crate::upstream::{Lease, Transport, Upstream, UpstreamId, UpstreamTimeouts};
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
+use crate::upstream::{Lease, Transport, Upstream, UpstreamId, UpstreamSpec};
 
 /// A place at an upstream: the right to use it, and the way to it.
 #[derive(Debug)]
 pub(in crate::forward) struct Place {
     pub(in crate::forward) lease: Lease,
     pub(in crate::forward) upstream: Arc<dyn Upstream>,
-    pub(in crate::forward) timeouts: UpstreamTimeouts,
+    pub(in crate::forward) spec: Arc<UpstreamSpec>,
     /// Who comes next, the best first.
     pub(in crate::forward) alternatives: Vec<UpstreamId>,
     /// What it was charged, if there was a queue for it.
@@ -173,7 +169,7 @@ impl Finder {
             ..Ask::new(&view, now, self.next_seed()).except(except)
         };
         let outcome = guarded(facts, |at| {
-            SCRATCH.with_borrow_mut(|scratch| snapshot.pick(&ask, scratch, at))
+            Scratch::with(|scratch| snapshot.pick(&ask, scratch, at))
         });
         outcome.ok()
     }
@@ -196,17 +192,16 @@ impl Finder {
             ..Ask::new(&view, now, seed).except(except)
         };
         let ask = ask.want(1 + self.alternatives.load(Relaxed));
-        let (lease, picks) =
-            SCRATCH.with_borrow_mut(|scratch| snapshot.reserve_ranked(&ask, scratch, observer))?;
+        let (lease, picks) = Scratch::with(|scratch| snapshot.reserve_ranked(&ask, scratch, observer))?;
         let next = picks.iter().skip(1).filter_map(|next| snapshot.spec(next));
         let alternatives = next.map(|spec| spec.id.clone()).collect();
         let entry = snapshot.find(lease.upstream().as_str());
         let spec = entry.map(|entry| entry.spec());
-        match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec.timeouts))) {
-            Some((transport, timeouts)) => Ok(Place {
+        match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec))) {
+            Some((transport, spec)) => Ok(Place {
                 lease,
                 upstream: transport.0.clone(),
-                timeouts,
+                spec: spec.clone(),
                 alternatives,
                 owed: None,
             }),

@@ -1,0 +1,317 @@
+//! How does a host without a runtime have statuses kept, and requests wait?
+//!
+//! By a thread of its own, with a runtime: the loop that keeps the statuses, the polls, and whoever hands out places. The host
+//! calls from any of its threads, and blocks for as long as it takes to be heard. What is told is done in that order.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::{BoxError, Router, RouterOptions};
+use crate::Clock;
+use crate::status::{Change, PollOptions, StatusBoard, StatusEvent, StatusLoop};
+use crate::upstream::http::HttpConnect;
+use crate::upstream::{Connect as _, UpstreamId};
+
+/// The stack of the thread, as large as that of most main threads: the host's filters and costs run on it.
+const STACK: usize = 8 << 20;
+
+thread_local! {
+    /// Whether this thread is to end, if it is one in the background.
+    static STOPPING: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// A board that a thread keeps, and the router over it. Dropped, the thread ends, and nobody waits for that.
+///
+/// ```
+/// use paddler_core::Clock;
+/// use paddler_core::forward::{Background, RouterOptions};
+/// use paddler_core::queue::Tried;
+/// use paddler_core::request::{Facts, RequestFacts};
+/// use paddler_core::schedule::trees;
+/// use paddler_core::status::{StatusBoard, StatusEvent};
+/// use paddler_core::upstream::UpstreamSpec;
+///
+/// let (clock, board) = (Clock::new(), StatusBoard::new(trees::balancer()));
+/// let background = Background::start(board, None, RouterOptions::default(), clock)?;
+/// background.tell(StatusEvent::Upsert(UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?).into())?;
+///
+/// let (router, (tell, told)) = (background.router().clone(), std::sync::mpsc::channel());
+/// let facts = RequestFacts::from(Facts::new().arrived(clock.now()));
+/// background.spawn(async move { tell.send(router.acquire(&facts, &Tried::default()).await) });
+/// assert_eq!(told.recv()?.unwrap().spec.url, "http://127.0.0.1:8080");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Background {
+    thread: Mutex<Option<Thread>>,
+    id: ThreadId,
+    stopping: Arc<AtomicBool>,
+    handle: Handle,
+    statuses: Arc<StatusLoop>,
+    connect: HttpConnect,
+    router: Router,
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background")
+            .field("statuses", &self.statuses)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The thread, as long as it is to run.
+struct Thread {
+    stop: oneshot::Sender<()>,
+    ended: Receiver<()>,
+}
+
+/// Why a board in the background was not told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Untold {
+    /// Its thread has ended.
+    Ended,
+    /// This is its own thread, which would wait for itself.
+    Here,
+    /// There is no way to the upstream, such as a certificate that cannot be read.
+    NoWay(UpstreamId, BoxError),
+}
+
+impl fmt::Display for Untold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("the thread that keeps the board has ended"),
+            Self::Here => f.write_str("the thread that keeps the board cannot wait for itself"),
+            Self::NoWay(id, error) => write!(f, "{id}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Untold {}
+
+impl Background {
+    /// Has a thread keep the board from now on, with the upstreams that it has. With `poll`, each is polled.
+    ///
+    /// # Errors
+    /// When there is no thread or no runtime to be had.
+    pub fn start(
+        mut board: StatusBoard,
+        poll: Option<PollOptions>,
+        options: RouterOptions,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        let known = board.publish(clock.now());
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let connect = HttpConnect::default();
+        let entered = handle.enter();
+        let statuses = StatusLoop::start(board, vec![], Arc::new(connect.clone()), poll, clock);
+        let router = Router::new(statuses.published(), clock, options);
+        drop(entered);
+        let (stop, stopped) = oneshot::channel();
+        let (tell, ended) = channel();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let of_thread = stopping.clone();
+        let thread = std::thread::Builder::new()
+            .name("paddler".into())
+            .stack_size(STACK)
+            .spawn(move || run(runtime, of_thread, stopped, tell))?;
+        let background = Self {
+            thread: Mutex::new(Some(Thread { stop, ended })),
+            id: thread.thread().id(),
+            stopping,
+            handle,
+            statuses: Arc::new(statuses),
+            connect,
+            router,
+        };
+        let specs = known.iter().map(|(_, entry)| (**entry.spec()).clone());
+        let again = specs.map(|spec| StatusEvent::Upsert(spec).into());
+        for change in again.chain([Change::Publish]) {
+            background.heard(change).map_err(io::Error::other)?;
+        }
+        Ok(background)
+    }
+
+    /// Where requests get their places, by futures that are to be [spawned](Self::spawn) here.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Has the thread do this, which must not block.
+    pub fn spawn(&self, task: impl Future<Output: Send + 'static> + Send + 'static) -> AbortHandle {
+        self.handle.spawn(task).abort_handle()
+    }
+
+    /// Tells the board, and blocks until it has heard. Says whether the upstream that is to be drained is known.
+    ///
+    /// # Errors
+    /// [`Untold`]: nothing was changed.
+    pub fn tell(&self, change: Change) -> Result<bool, Untold> {
+        if self.is_here() {
+            return Err(Untold::Here);
+        }
+        if let Change::Event(event) = &change
+            && let StatusEvent::Upsert(spec) = &**event
+        {
+            let way = self.connect.connect(spec);
+            way.map_err(|error| Untold::NoWay(spec.id.clone(), error))?;
+        }
+        self.heard(change)
+    }
+
+    fn heard(&self, change: Change) -> Result<bool, Untold> {
+        let (tell, hear) = sync_channel(1);
+        let statuses = self.statuses.clone();
+        self.spawn(async move {
+            // Who asked waits.
+            tell.send(statuses.change(change).await).ok();
+        });
+        let heard = hear.recv().map_err(|_| Untold::Ended)?;
+        heard.map_err(|_| Untold::Ended)
+    }
+
+    /// Whether this is its own thread: the host is asked while the board decides.
+    pub fn is_here(&self) -> bool {
+        std::thread::current().id() == self.id
+    }
+
+    /// Whether this is the thread of any board in the background and, if so, whether it is to end: it should not begin anything
+    /// that takes its time.
+    pub fn is_stopping_here() -> Option<bool> {
+        STOPPING.with_borrow(|stopping| Some(stopping.as_ref()?.load(Relaxed)))
+    }
+
+    /// Tells the thread to end. `None`: somebody has told it before. Who waits for a place does so in vain.
+    pub fn stop(&self) -> Option<Stopped> {
+        let Thread { stop, ended } = self.thread()?;
+        self.stopping.store(true, Relaxed);
+        drop(stop);
+        Some(Stopped(ended))
+    }
+
+    /// Forgets the thread, which is not there: in a process that was forked off after the start. To stop it would wake the
+    /// parent's.
+    pub fn abandon(&self) {
+        std::mem::forget(self.thread());
+    }
+
+    fn thread(&self) -> Option<Thread> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Not waited for: it may wait for what the one who drops this holds.
+        self.stop();
+    }
+}
+
+/// A thread that was told to end.
+#[derive(Debug)]
+pub struct Stopped(Receiver<()>);
+
+impl Stopped {
+    /// Blocks until it has ended, for this long at most. Says whether it has.
+    pub fn wait(&mut self, at_most: Duration) -> bool {
+        self.0.recv_timeout(at_most) != Err(RecvTimeoutError::Timeout)
+    }
+}
+
+/// The thread's own work. What is still under way at its end is dropped in it.
+fn run(runtime: Runtime, stopping: Arc<AtomicBool>, stopped: oneshot::Receiver<()>, ended: Sender<()>) {
+    STOPPING.set(Some(stopping));
+    runtime.block_on(async move {
+        // Ready as well when nobody is there to say it.
+        stopped.await.ok();
+    });
+    // A name that is still being looked up would hold up the end for as long as that takes.
+    runtime.shutdown_background();
+    drop(ended);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Tried;
+    use crate::request::{Facts, RequestFacts};
+    use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
+    use crate::upstream::UpstreamSpec;
+
+    const HANG: Duration = Duration::from_secs(60);
+
+    fn upsert(id: &str) -> Change {
+        let spec = UpstreamSpec::new(id, "http://127.0.0.1:1").unwrap();
+        StatusEvent::Upsert(spec.max_in_flight(1)).into()
+    }
+
+    #[test]
+    fn what_is_told_is_done_in_order_and_who_waits_hears_of_the_end() {
+        let clock = Clock::new();
+        let mut board = StatusBoard::new(trees::balancer());
+        assert!(board.change(upsert("a"), clock.now()));
+        let background = Background::start(board, None, RouterOptions::default(), clock).unwrap();
+        assert!(background.tell(upsert("b")).unwrap());
+        assert!(background.tell(Change::Publish).unwrap());
+        let drain = |id| background.tell(Change::Drain(UpstreamId::new(id).unwrap(), true));
+        assert!(drain("a").unwrap() && !drain("z").unwrap());
+
+        let facts = RequestFacts::from(Facts::new().arrived(clock.now()));
+        let (tell, told) = channel();
+        let acquire = || {
+            let (router, facts, tell) = (background.router().clone(), facts.clone(), tell.clone());
+            background.spawn(async move { tell.send(router.acquire(&facts, &Tried::default()).await) })
+        };
+        acquire();
+        let first = told.recv_timeout(HANG).unwrap().unwrap();
+        assert_eq!(first.lease.upstream().as_str(), "b");
+        acquire();
+        assert!(background.stop().unwrap().wait(HANG));
+        assert!(background.stop().is_none(), "once");
+        drop(tell);
+        assert!(told.recv_timeout(HANG).is_err(), "the second waited in vain");
+        assert!(matches!(drain("b"), Err(Untold::Ended)));
+    }
+
+    #[test]
+    fn its_own_thread_cannot_tell_it_and_knows_that_it_is_to_end() {
+        let clock = Clock::new();
+        let (tell, told) = channel();
+        let (go_on, wait) = sync_channel::<()>(0);
+        let wait = Mutex::new(wait);
+        let judge = filter_fn("judge", move |_, _| {
+            tell.send(Background::is_stopping_here()).unwrap();
+            wait.lock().unwrap().recv().ok();
+            tell.send(Background::is_stopping_here()).unwrap();
+            true
+        });
+        let tree = Tree::new(
+            Signals::Corrected,
+            Node::list([Node::require(judge), Node::random()]),
+        );
+        let mut board = StatusBoard::new(tree.unwrap());
+        board.change(upsert("a"), clock.now());
+        let background = Background::start(board, None, RouterOptions::default(), clock).unwrap();
+        let (router, facts) = (background.router().clone(), RequestFacts::from(Facts::new()));
+        background.spawn(async move { router.acquire(&facts, &Tried::default()).await.map(drop) });
+        assert_eq!(told.recv_timeout(HANG), Ok(Some(false)));
+        let mut stopped = background.stop().unwrap();
+        assert!(!stopped.wait(Duration::ZERO), "it is in the filter");
+        drop(go_on);
+        assert_eq!(told.recv_timeout(HANG), Ok(Some(true)));
+        assert!(stopped.wait(HANG));
+        assert_eq!(Background::is_stopping_here(), None);
+        assert!(!background.is_here());
+    }
+}
