@@ -58,6 +58,60 @@ def test_what_stands_under_a_name_has_to_fit_the_function() -> None:
         paddler.Tree("gateway", costs={"price": 3})  # type: ignore[dict-item]
 
 
+def test_a_condition_may_be_a_function() -> None:
+    def urgent(request: Facts, least: int = 3) -> bool:
+        return request.priority >= least
+
+    text = "tree: {when: {any: [stream, {urgent: {least: 5}}]}, then: {pick: {least: price}}, else: {reject: {class: shed, reason: no}}}"
+    otherwise = n.reject("no", "shed")
+    for tree, least in [
+        (paddler.Tree(n.when(urgent, n.least(price), otherwise)), 3),
+        (paddler.Tree(n.when({"not": {"not": urgent}}, n.least(price), otherwise)), 3),
+        (paddler.Tree(n.when("urgent", n.least(price), otherwise), conditions={"urgent": urgent}), 3),
+        (paddler.Tree.from_yaml(text, costs={"price": price}, conditions={"urgent": urgent}), 5),
+    ]:
+        router = paddler.Router(board(tree))
+        assert router.pick(priority=least).upstream.id == "b"
+        with pytest.raises(paddler.Busy):
+            router.pick(priority=least - 1)
+    with pytest.raises(TypeError, match="'condition'"):
+        paddler.Tree("gateway", condition={"urgent": urgent})  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'costs'"):
+        paddler.Tree("gateway", costs=[price])  # type: ignore[arg-type]
+    with pytest.raises(paddler.ConfigError, match="missing a required argument"):
+        paddler.Tree(n.when(cheap, n.random(), otherwise))
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_condition_that_cannot_say_ends_the_walk_as_a_failed_node(wait: bool) -> None:
+    def night(request: Facts) -> bool:
+        raise LookupError("no clock")
+
+    one = board(n.when(night, n.random(), n.random()))
+    with one.start(poll_interval=None):
+        router = paddler.Router(one)
+        with pytest.raises(NodeFailed, match="node 0 of the tree, `when night`, could not judge: LookupError: no clock") as told:
+            router.wait(timeout=HANG) if wait else router.pick()
+    assert (told.value.status, told.value.node) == (500, 0)
+    assert isinstance(told.value.__cause__, LookupError)
+    nonsense: Any = lambda request: 1
+    with pytest.raises(NodeFailed, match="it returned 1, and not True or False"):
+        paddler.Router(board(n.when(nonsense, n.random(), n.random()))).pick()
+
+
+def test_a_filter_that_leaves_nobody_is_named() -> None:
+    def cheap(request: Facts, candidate: Candidate) -> bool:
+        return False
+
+    one = board([n.prefer("healthy"), n.require(cheap), n.random()])
+    with one.start(poll_interval=None):
+        router = paddler.Router(one)
+        for call in (router.pick, lambda **asked: router.wait(timeout=0.01, **asked)):
+            with pytest.raises(paddler.Busy, match='no upstream for the model "m" passes node 2 of the tree, `require cheap`') as told:
+                call(model="m")
+            assert (told.value.reason, told.value.node) == ("filtered", 2)
+
+
 @n.whole
 def cheapest(request: Facts, candidates: list[Candidate]) -> list[bool]:
     least = min((price(request, candidate) for candidate in candidates), default=0.0)

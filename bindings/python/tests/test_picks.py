@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pickle
 import threading
 import weakref
@@ -148,6 +149,73 @@ def test_sessions_stay_and_tenants_are_their_fallback() -> None:
             assert len({router.pick(**{key: value}).upstream.id for _ in range(20)}) == 1  # type: ignore[arg-type]
 
 
+def test_an_explanation_is_data_and_a_table_too() -> None:
+    board = Board([n.require({"queue_depth": {"below": 5}}), n.least("queue")], publish_every=0)
+    for name, waiting in [("a", 9), ("b", 2)]:
+        board.upsert(name, f"http://{name}")
+        board.report(name, waiting=waiting)
+    why = Router(board).explain()
+    step = {"node": 1, "title": "require queue_depth below 5", "before": 2, "after": 1, "removed": [["a", 9.0]]}
+    assert json.loads(json.dumps(why.as_dict())) == {
+        "outcome": "picked",
+        "picked": ["b"],
+        "survivors": ["b"],
+        "nodes": [{"node": 0, "title": "list"}, step, {"node": 2, "title": "least queue"}],
+        "summary": str(why),
+    }
+    assert why.table.splitlines() == [
+        "node  what it does                 left",
+        "   1  require queue_depth below 5  1 of 2    without a (9)",
+        "   2  least queue",
+        "picked: b",
+    ]
+
+
+def test_what_an_argument_cannot_be_is_said_with_its_name() -> None:
+    router: Any = Router(balanced("a"))
+    for arguments, kind in [
+        ({"modell": "m"}, TypeError),
+        ({"model": 7}, TypeError),
+        ({"prompt_tokens": -1}, OverflowError),
+        ({"priority": "high"}, TypeError),
+        ({"stream": "yes"}, TypeError),
+        ({"seed": 1.5}, TypeError),
+        ({"only": "a"}, TypeError),
+        ({"exclude": [1]}, TypeError),
+    ]:
+        (name,) = arguments
+        for call in (router.pick, router.explain):
+            with pytest.raises(kind, match=f"'{name}'"):
+                call(**arguments)
+    for name in ("only", "exclude", "seed", "facts"):
+        with pytest.raises(TypeError, match=f"'{name}'"):
+            Facts(**{name: None})  # type: ignore[call-arg]
+    assert router.pick(None, model=None, weight=None, only=None, exclude=None, seed=None).upstream.id == "a"
+
+
+def test_how_each_upstream_is_can_be_seen() -> None:
+    now = 0.0
+    board = Board("balancer", publish_every=0, clock=lambda: now)
+    board.upsert("a", "http://a", max_in_flight=4)
+    board.upsert("b", "http://b")
+    board.report("a", waiting=2, running=1, kv_cache_usage=0.5, health="ready")
+    assert board.failed("a", "timeout", "no answer in 3 s") and board.drain("b")
+    with Router(board).pick() as lease:
+        lease.failed("broke")
+        now = 1.5
+        one, other = board.statuses()
+    assert (one["id"], one["url"], one["draining"], one["able"]) == ("a", "http://a:80", False, True)
+    assert (one["in_flight"], one["open_weight"], one.get("limit_weight")) == (1, 1, 4)
+    assert (one.get("waiting"), one.get("running"), one.get("kv_cache_usage"), one.get("health")) == (2, 1, 0.5, "ready")
+    assert (one.get("report_age_seconds"), one["failed_polls"]) == (1.5, 1)
+    assert one.get("last_failure") == "timeout: no answer in 3 s"
+    service = one.get("service")
+    assert service is not None and (service["state"], service["faults"]) == ("healthy", 1)
+    assert other["draining"] and other["id"] == "b" and "report_age_seconds" not in other and "last_failure" not in other
+    with pytest.raises(ValueError, match='"tired" is not a failure; known: unreachable, timeout'):
+        board.failed("a", "tired")  # type: ignore[arg-type]
+
+
 def test_an_explanation_has_steps_values_and_a_line() -> None:
     board = Board([n.require({"queue_depth": {"below": 5}}), n.least("queue")], publish_every=0)
     for name, waiting in [("a", 9), ("b", 2), ("c", 1)]:
@@ -181,14 +249,23 @@ def test_reports_are_whole_and_unknown_is_not_zero() -> None:
         router.pick()
     assert not board.report("z", waiting=0)
     assert board.report("a", adapters={"max": 4, "running": ["sql"], "waiting": []}, models=["m", {"id": "n"}])
-    with pytest.raises(TypeError, match="no signal"):
-        board.report("a", wating=3)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="u32"):
-        board.report("a", waiting=-1)
+    with pytest.raises(paddler.ConfigError) as told:
+        board.report("a", wating=3, running=-1, models=["m", 7], adapters={"max": "four"})  # type: ignore[call-arg, list-item, typeddict-item]
+    assert [(fault.path, fault.problem) for fault in told.value.faults] == [
+        ("running", "-1 is out of range: 0 to 4294967295"),
+        ("adapters.max", 'a whole number should stand here, not "four"'),
+        ("models[1]", "text should stand here, not 7"),
+        ("wating", "unknown key"),
+    ]
+    assert told.value.faults[-1].mend == 'did you mean "waiting"?'
     with pytest.raises(TypeError, match="not both"):
         board.report("a", paddler.Report(), waiting=3)
     assert paddler.Report(kv_cache_usage=0.5).as_dict()["kv_cache_usage"] == 0.5
     assert repr(paddler.Report(waiting=1)) == "<paddler.Report waiting=1>"
+    whole: Any = paddler.Report(waiting=1, models=["m"], adapters={"max": 4, "running": ["sql"], "waiting": []}).as_dict()
+    assert paddler.Report(**whole).as_dict() == whole and whole["models"]["listed"][0]["id"] == "m"
+    nothing: Any = paddler.Report(models=[]).as_dict()["models"]
+    assert nothing == {"listed": []}, "it has told that it serves none"
 
 
 def test_upstreams_are_written_as_in_a_config() -> None:
@@ -215,7 +292,7 @@ def test_an_upstream_that_fails_gets_nothing_for_a_while() -> None:
     assert board.health("a") == "ejected" and board.health("z") is None
     assert {router.pick().upstream.id for _ in range(50)} == {"b"}
     with router.pick() as lease:
-        with pytest.raises(ValueError, match="no fault"):
+        with pytest.raises(ValueError, match="not a fault; known: unreachable, broke"):
             lease.failed("tired")  # type: ignore[arg-type]
         lease.answered(429, retry_after=5.0)
     with pytest.raises(paddler.Refused) as told:
@@ -296,7 +373,7 @@ def test_facts_are_read_from_a_body() -> None:
     assert lease.weight == 3
     assert router.pick(facts, weight=1).weight == 1
     assert repr(Facts(model="m", priority=-1)).startswith("<paddler.Facts chat model=m weight=1")
-    with pytest.raises(ValueError, match="no task"):
+    with pytest.raises(ValueError, match="not a task; known: chat, completion"):
         Facts(task="chess")  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -87,20 +88,79 @@ def test_faults_of_objects_have_paths() -> None:
     assert [fault.path for fault in told.value.faults] == ["tree[0].require", "tree[1]"]
 
 
-def test_what_no_tree_can_hold_is_said() -> None:
-    with pytest.raises(TypeError, match="nothing that a tree can hold"):
-        paddler.Tree([{"pick": object()}])
-    with pytest.raises(TypeError, match="keys are text"):
-        paddler.Tree({1: "x"})  # type: ignore[dict-item]
+def faults(nodes: object) -> list[tuple[str, str]]:
+    with pytest.raises(paddler.ConfigError) as told:
+        paddler.Tree(nodes)  # type: ignore[arg-type]
+    return [(fault.path, fault.problem) for fault in told.value.faults]
+
+
+def test_what_no_tree_can_hold_is_said_with_its_place() -> None:
+    class Thing:
+        def __repr__(self) -> str:
+            return "<thing>"
+
+    assert faults([{"require": Thing()}, {"prefer": {"label": {"zone": Thing()}}}, {"pick": {1, 2}}]) == [
+        ("tree[0].require", "a filter should stand here, not <thing>"),
+        ("tree[1].prefer.label.zone", "text should stand here, not <thing>"),
+        ("tree[2].pick", "a way to pick should stand here, not {1, 2}"),
+    ]
+    assert faults([n.require({"label": {1: "x"}}), n.random()]) == [
+        ("tree[0].require.label.1", "text should stand here, not what has 1 for its key, which is no text")
+    ]
+    assert faults(n.pick({"least": 10**400}))[0][0] == "tree.pick.least"
+    assert faults([n.require("\ud800"), n.random()])[0][0] == "tree[0].require"
+    nan = [n.require({"queue_depth": {"below": float("nan")}}), n.random()]
+    assert faults(nan) == [("tree[0].require.queue_depth.below", "NaN is out of range: at least 0")]
+
+
+def test_what_contains_itself_or_has_no_end_is_a_fault_and_no_crash() -> None:
+    itself: list[object] = [{"pick": "random"}]
+    itself.insert(0, itself)
+    assert ("tree[0]", "a node should stand here, not a list that contains itself") in faults(itself)
+    then: dict[str, object] = {"when": "critical"}
+    then["then"] = then["else"] = then
+    assert ("tree.then", "a node should stand here, not a mapping that contains itself") in faults(then)
+
+    def calls(request: object, candidate: object) -> bool:
+        return bool(calls)
+
+    calls.itself = calls  # type: ignore[attr-defined]
+    assert paddler.Tree([n.require(calls), n.random()]).title(1) == "require calls"
+
+    class Endless(Mapping[str, object]):
+        def __getitem__(self, key: str) -> object:
+            return Endless()
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(["a", "b"])
+
+        def __len__(self) -> int:
+            return 2
+
     deep: list[object] = []
     for _ in range(100):
-        deep = [deep]
-    with pytest.raises(ValueError, match="deep"):
-        paddler.Tree(deep)  # type: ignore[arg-type]
-    itself: list[object] = []
-    itself.append(itself)
-    with pytest.raises(ValueError, match="deep"):
-        paddler.Tree(itself)  # type: ignore[arg-type]
+        deep = [deep, deep]
+    assert any("a list that is too deep or too large" in problem for _, problem in faults(deep))
+    assert faults([n.require({"label": {"zone": Endless()}}), n.random()])[0][0] == "tree[0].require.label.zone"
+    assert faults(Endless())
+    with pytest.raises(paddler.ConfigError, match="labels.a: text should stand here, not a map"):
+        paddler.Board().upsert("a", "http://a", labels=Endless())  # type: ignore[arg-type]
+
+
+def test_nodes_without_a_key_are_told_to_stand_under_one() -> None:
+    with pytest.raises(paddler.ConfigError, match="write `tree:`"):
+        paddler.Tree.from_yaml("- pick: random\n")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_pythons_own(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as told:
+        paddler.Tree.from_file(tmp_path / "none.yaml")
+    assert told.value.filename == str(tmp_path / "none.yaml")
+
+
+def test_a_way_to_pick_can_be_written_as_in_yaml() -> None:
+    for how, short in [("random", n.random()), ({"least": "queue"}, n.least("queue"))]:
+        assert str(paddler.Tree(n.pick(how))) == str(paddler.Tree(short))  # type: ignore[arg-type]
 
 
 def test_a_tree_may_be_shared_and_replaced() -> None:

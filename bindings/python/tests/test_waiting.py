@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,8 +53,9 @@ def test_a_wait_is_bounded_and_says_why_it_was_in_vain() -> None:
             assert told.value.retry_after is not None
             with pytest.raises(paddler.Unavailable):
                 await router.acquire(only=["z"])
-            with pytest.raises(ValueError, match="time in seconds"):
-                await router.acquire(timeout=-1)
+            for timeout in (-1, float("inf"), float("nan"), 1e300):
+                with pytest.raises(ValueError, match="timeout: .* no time in seconds"):
+                    await router.acquire(timeout=timeout)
 
     with started() as board:
         asyncio.run(run(Router(board)))
@@ -184,6 +186,148 @@ def test_engines_are_polled(engines: Callable[..., Engine]) -> None:
         with pytest.raises(paddler.Busy):
             router.pick(model="small")
         del leases
+
+
+def test_why_a_polled_engine_is_down_can_be_seen(engines: Callable[..., Engine]) -> None:
+    up, down = engines("--model", "small"), engines("--model", "small")
+    board = Board("gateway")
+    board.upsert("up", up.url)
+    board.upsert("down", down.url)
+
+    def status(name: str) -> Any:
+        (one,) = [one for one in board.statuses() if one["id"] == name]
+        return one
+
+    with board.start(poll_interval=0.02, poll_timeout=5.0):
+        for name in ("up", "down"):
+            eventually(f"{name} is ready", lambda: status(name).get("health") == "ready")
+        down.stop()
+        eventually("it is seen to be down", lambda: not status("down")["able"])
+        told = status("down")
+        assert told["failed_polls"] >= 2 and told["last_failure"].startswith("unreachable: "), told
+        assert told["report_age_seconds"] > 0 and told["health"] == "ready", "its last word, with its age"
+        assert status("up")["able"] and "last_failure" not in status("up")
+
+
+def test_an_engine_is_polled_with_its_key(engines: Callable[..., Engine], tmp_path: Path) -> None:
+    url = engines("--model", "small", "--slots", "3", "--api-key", "secret").url
+    file = tmp_path / "key"
+    file.write_text("secret\n")
+    board = Board("gateway")
+    keys: Any = {"named": {"api_key": "secret"}, "filed": {"api_key_file": str(file)}, "none": {}, "wrong": {"api_key": "x"}}
+    for name, key in keys.items():
+        board.upsert(name, url, **key)
+    with pytest.raises(ValueError, match="visible ASCII"):
+        board.upsert("bad", url, api_key="a\nkey")
+
+    def limits() -> dict[str, int | None]:
+        return {one["id"]: one.get("limit_weight") for one in board.statuses()}
+
+    with board.start(poll_interval=0.02):
+        eventually("its slots are told", lambda: [limits()[name] for name in ("named", "filed")] == [3, 3])
+        polled = {one["id"]: one for one in board.statuses()}
+        eventually("all were polled", lambda: all("report_age_seconds" in one or one["failed_polls"] for one in board.statuses()))
+        assert limits() == {"named": 3, "filed": 3, "none": None, "wrong": None}, polled
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "order"),
+    [(1, 100_000, ["x1", "y1", "y2", "y3", "x2"]), (1_000_000, None, ["x1", "y1", "x2", "y2", "y3"])],
+)
+def test_a_tenant_is_charged_for_what_was_used_and_not_for_an_estimate(
+    prompt: int, output: int | None, order: list[str]
+) -> None:
+    asked: set[str | None] = set()
+
+    def judge(request: paddler.Facts, candidate: paddler.Candidate) -> bool:
+        asked.add(request.session)
+        return candidate.fits
+
+    async def run(router: Router) -> None:
+        served: list[str] = []
+
+        async def take(name: str) -> None:
+            tokens = prompt if name == "x1" else 1
+            lease = await router.acquire(tenant=name[0], session=name, prompt_tokens=tokens, timeout=HANG)
+            served.append(name)
+            if name == "x1" and output is None:
+                # It was never sent: it costs nothing.
+                lease.release()
+            else:
+                lease.complete(prompt_tokens=1, output_tokens=output if name == "x1" else 1)
+
+        first = await router.acquire()
+        tasks = []
+        for name in ("x1", "y1", "x2", "y2", "y3"):
+            tasks.append(asyncio.create_task(take(name)))
+            while name not in asked:
+                await asyncio.sleep(0.001)
+        first.complete()
+        await asyncio.gather(*tasks)
+        assert served == order
+
+    board = Board([n.require(judge), n.random()])
+    board.upsert("a", "http://127.0.0.1:1", max_in_flight=1)
+    with board.start(poll_interval=None, max_wait=HANG):
+        asyncio.run(run(Router(board)))
+
+
+def test_the_same_seed_gives_who_waits_the_same_places() -> None:
+    def run(seed: int | None) -> list[str]:
+        board = Board(n.random())
+        for number in range(50):
+            board.upsert(f"u{number}", "http://127.0.0.1:1")
+        with board.start(poll_interval=None, seed=seed):
+            router = Router(board)
+            return [router.wait(timeout=HANG).upstream.id for _ in range(30)]
+
+    assert run(7) == run(7)
+    assert len({tuple(run(seed)) for seed in (7, 8, None, None)}) == 4
+
+
+def test_who_cancels_hears_no_more() -> None:
+    board = started()
+    router, told = Router(board), list[tuple[object, object]]()
+
+    def wait() -> paddler._paddler.Waiting:
+        return router._wait(lambda lease, error: told.append((lease, error)), HANG, None)
+
+    with board:
+        first = router.pick()
+        cancelled, stays = wait(), wait()
+        for _ in range(2):
+            cancelled.cancel()
+        first.complete()
+        eventually("the one who stays has the place", lambda: len(told) == 1)
+        assert isinstance(told[0][0], Lease) and told[0][1] is None
+        stays.cancel()
+        holds = told.pop()
+        waits = wait()
+    # Whoever did not cancel hears of the end, once.
+    waits.cancel()
+    del holds
+    assert [getattr(error, "reason", None) for _, error in told] == ["stopped"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
+def test_who_waits_in_the_main_thread_can_be_interrupted() -> None:
+    ended = child("""
+        import os, signal, threading, time, paddler
+        board = paddler.Board("balancer")
+        board.upsert("a", "http://127.0.0.1:1", max_in_flight=1)
+        with board.start(poll_interval=None, max_wait=60):
+            router = paddler.Router(board)
+            lease = router.pick()
+            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            try:
+                router.wait()
+            except KeyboardInterrupt:
+                print("interrupted")
+            lease.complete()
+            # The one who was interrupted has left the queue.
+            assert router.wait(timeout=30).upstream.id == "a"
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
 
 
 def test_who_waits_hears_of_it_when_the_board_is_stopped() -> None:

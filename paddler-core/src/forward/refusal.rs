@@ -58,7 +58,7 @@ pub struct Refusal {
 fn node(ending: &Ending) -> String {
     let number = ending.node.get();
     match &ending.title {
-        Some(title) => format!("`{title}` (node {number} of the tree)"),
+        Some(title) => format!("node {number} of the tree, `{title}`"),
         None => format!("node {number} of the tree"),
     }
 }
@@ -165,7 +165,8 @@ impl Refusal {
             (Reason::FilterFailed, _) => {
                 let error = ending.error.as_ref();
                 let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-                let message = format!("{} could not judge{error}", node(ending));
+                let comma = if ending.title.is_some() { "," } else { "" };
+                let message = format!("{}{comma} could not judge{error}", node(ending));
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, reason, message)
             }
             // A filter of the host's, of which nobody else knows what it asks for.
