@@ -54,16 +54,12 @@ impl Board {
         is_news: bool,
     ) -> PyResult<bool> {
         self.0.refresh(py)?;
-        let Some(id) = self
-            .0
-            .published
-            .load()
-            .find(id)
-            .map(|entry| entry.spec().id.clone())
-        else {
+        let snapshot = self.0.published.load_full();
+        let Some(entry) = snapshot.find(id) else {
             return Ok(false);
         };
-        self.0.change(py, event(id).into(), is_news)
+        let event = event(entry.spec().id.clone());
+        self.0.change(py, event.into(), is_news)
     }
 }
 
@@ -106,9 +102,8 @@ impl Board {
         let snapshot = self.0.published.load_full();
         let before = snapshot.find(id).map(|entry| &**entry.spec());
         let spec = spec(&settings, (api_key, extra), before)?;
-        self.0
-            .change(py, StatusEvent::Upsert(spec).into(), true)
-            .map(drop)
+        let event = StatusEvent::Upsert(spec).into();
+        self.0.change(py, event, true).map(drop)
     }
 
     fn remove(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
@@ -165,19 +160,15 @@ impl Board {
     fn upstreams(&self, py: Python<'_>) -> PyResult<Vec<Upstream>> {
         self.0.refresh(py)?;
         let snapshot = self.0.published.load();
-        Ok(snapshot
-            .iter()
-            .map(|(_, entry)| Upstream(entry.spec().clone()))
-            .collect())
+        let specs = snapshot.iter().map(|(_, entry)| entry.spec().clone());
+        Ok(specs.map(Upstream).collect())
     }
 
     /// How each upstream is, in the words that the program tells it in.
     fn statuses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let now = self.0.refresh(py)?;
-        Ok(pythonize(
-            py,
-            &UpstreamStatus::all(&self.0.published.load(), now),
-        )?)
+        let all = UpstreamStatus::all(&self.0.published.load(), now);
+        Ok(pythonize(py, &all)?)
     }
 
     /// Our own open weight there, with what settles.

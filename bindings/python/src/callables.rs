@@ -58,37 +58,27 @@ fn keep(py: Python<'_>, error: &PyErr) {
 /// Functions by their names.
 type Named = BTreeMap<String, Py<PyAny>>;
 
-/// The functions that a tree may name.
+/// The functions that a tree may name, of each kind.
 #[derive(Default)]
-pub(crate) struct Functions {
-    filters: Named,
-    costs: Named,
-    conditions: Named,
-}
+pub(crate) struct Functions([Named; 3]);
+
+/// How the kinds are given by name.
+const KINDS: [&str; 3] = ["filters", "costs", "conditions"];
 
 impl Functions {
-    /// `filters`, `costs` and `conditions`, as they are given by name.
     pub(crate) fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut functions = Self::default();
         for (kind, named) in given.into_iter().flatten() {
             let kind: PyBackedStr = kind.extract()?;
-            let into = match &*kind {
-                "filters" => &mut functions.filters,
-                "costs" => &mut functions.costs,
-                "conditions" => &mut functions.conditions,
-                unknown => return Err(unknown_argument(unknown)),
-            };
-            *into = read::<Option<Named>>(&kind, &named)?.unwrap_or_default();
+            let place = KINDS.iter().position(|known| *known == &*kind);
+            let place = place.ok_or_else(|| unknown_argument(&kind))?;
+            functions.0[place] = read::<Option<Named>>(&kind, &named)?.unwrap_or_default();
         }
         Ok(functions)
     }
 
-    fn all(&mut self) -> [&mut Named; 3] {
-        [&mut self.filters, &mut self.costs, &mut self.conditions]
-    }
-
-    pub(crate) fn is_empty(&mut self) -> bool {
-        self.all().iter().all(|named| named.is_empty())
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(BTreeMap::is_empty)
     }
 
     /// The name for a function that stands in a tree itself. Where it stands says what it is: a filter, a cost or a condition.
@@ -99,7 +89,7 @@ impl Functions {
         let mut name = own.clone();
         let mut number = 1;
         loop {
-            match self.all().iter().find_map(|named| named.get(&name)) {
+            match self.0.iter().find_map(|named| named.get(&name)) {
                 Some(known) if known.is(function) => break,
                 None if built_in.is_free(&name) => break,
                 _ => {}
@@ -107,7 +97,7 @@ impl Functions {
             number += 1;
             name = format!("{own} {number}");
         }
-        for named in self.all() {
+        for named in &mut self.0 {
             named.insert(name.clone(), function.clone().unbind());
         }
         Ok(name)
@@ -115,23 +105,23 @@ impl Functions {
 
     pub(crate) fn registry(self, py: Python<'_>) -> PyResult<Registry> {
         let mut registry = Registry::new();
-        for (name, call) in self.filters {
+        let [filters, costs, conditions] = self.0;
+        for (name, call) in filters {
             let make = maker(py, &name, call, 2)?;
             let filter = move |params: &Params<'_>| Ok(Arc::new(make(params)?) as Arc<dyn Filter>);
             registry.filter(name, filter).map_err(invalid)?;
         }
-        for (name, call) in self.costs {
+        for (name, call) in costs {
             let make = maker(py, &name, call, 2)?;
             let cost = move |params: &Params<'_>| Ok(Arc::new(make(params)?) as Arc<dyn Cost>);
             registry.cost(name, cost).map_err(invalid)?;
         }
-        for (name, call) in self.conditions {
+        for (name, call) in conditions {
             let make = maker(py, &name, call, 1)?;
             let condition = move |params: &Params<'_>| {
                 let function = make(params)?;
-                Ok(Condition::fallible(&*function.title.clone(), move |cx| {
-                    function.holds(cx)
-                }))
+                let title = function.title.clone();
+                Ok(Condition::fallible(title, move |cx| function.holds(cx)))
             };
             registry.condition(name, condition).map_err(invalid)?;
         }
@@ -149,25 +139,13 @@ fn maker(
 ) -> PyResult<impl Fn(&Params<'_>) -> Result<Function, ParamFault> + use<>> {
     let (name, shown) = (name.to_owned(), call.bind(py));
     if !shown.is_callable() {
-        return Err(invalid(format!(
-            "{name:?} is {}, which cannot be called",
-            repr(shown)
-        )));
+        let shown = repr(shown);
+        return Err(invalid(format!("{name:?} is {shown}, which cannot be called")));
     }
     Ok(move |params: &Params<'_>| {
         let function = Python::attach(|py| Function::new(call.bind(py), &name, given, params));
         function.map_err(|error| error.to_string().into())
     })
-}
-
-/// Whether it can be called with these parameters. One that does not say what it takes is believed.
-fn fits(call: &Bound<'_, PyAny>, given: usize, named: Option<&Py<PyDict>>) -> PyResult<()> {
-    let py = call.py();
-    if let Ok(signature) = py.import("inspect")?.call_method1("signature", (call,)) {
-        let given = PyTuple::new(py, (0..given).map(|_| py.None()))?;
-        signature.call_method("bind", given, named.map(|named| named.bind(py)))?;
-    }
-    Ok(())
 }
 
 /// A function with what it is given besides the request and a candidate.
@@ -187,40 +165,26 @@ impl fmt::Debug for Function {
     }
 }
 
-/// What a function may say.
-trait Answer: Sized {
-    const WANTED: &'static str;
-
-    fn read(answer: &Bound<'_, PyAny>) -> Option<Self>;
-}
-
-impl Answer for bool {
-    const WANTED: &'static str = "True or False";
-
-    fn read(answer: &Bound<'_, PyAny>) -> Option<Self> {
-        answer.cast::<PyBool>().ok().map(|truth| truth.is_true())
-    }
+fn truth(answer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let truth = answer.cast::<PyBool>().map(|truth| truth.is_true());
+    truth.map_err(|_| wrong(answer, "True or False"))
 }
 
 /// A number, or `None` for what is not known. True is no number here.
-impl Answer for Option<f32> {
-    const WANTED: &'static str = "a number or None";
-
-    fn read(answer: &Bound<'_, PyAny>) -> Option<Self> {
-        if answer.is_none() {
-            return Some(None);
-        }
-        let is_number = answer.is_instance_of::<PyFloat>() || answer.is_instance_of::<PyInt>();
-        let number = (is_number && !answer.is_instance_of::<PyBool>()).then(|| answer.extract::<f64>());
-        Some(Some(number?.ok()? as f32))
+fn number(answer: &Bound<'_, PyAny>) -> PyResult<Option<f32>> {
+    if answer.is_none() {
+        return Ok(None);
     }
+    let is_number = answer.is_instance_of::<PyFloat>() || answer.is_instance_of::<PyInt>();
+    let number = (is_number && !answer.is_instance_of::<PyBool>()).then(|| answer.extract::<f64>().ok());
+    let number = number
+        .flatten()
+        .ok_or_else(|| wrong(answer, "a number or None"))?;
+    Ok(Some(number as f32))
 }
 
-fn answer<T: Answer>(answer: &Bound<'_, PyAny>) -> PyResult<T> {
-    T::read(answer).ok_or_else(|| {
-        let message = format!("it returned {}, and not {}", repr(answer), T::WANTED);
-        PyTypeError::new_err(message)
-    })
+fn wrong(answer: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
+    PyTypeError::new_err(format!("it returned {}, and not {wanted}", repr(answer)))
 }
 
 impl Function {
@@ -232,7 +196,12 @@ impl Function {
             title.push_str(&format!(" {}", repr(&value)));
             named = Some(value.cast_into::<PyDict>()?.unbind());
         }
-        fits(call, given, named.as_ref())?;
+        let py = call.py();
+        // One that does not say what it takes is believed.
+        if let Ok(signature) = py.import("inspect")?.call_method1("signature", (call,)) {
+            let given = PyTuple::new(py, (0..given).map(|_| py.None()))?;
+            signature.call_method("bind", given, named.as_ref().map(|named| named.bind(py)))?;
+        }
         Ok(Self {
             title,
             is_of_all: call.hasattr(OF_ALL)?,
@@ -252,11 +221,15 @@ impl Function {
             return Err(FilterError::new("the board is being stopped"));
         }
         let judged = Python::try_attach(|py| {
-            let deeper = || {
-                let _deeper = Deeper::new()?;
-                ask(py, Py::new(py, Facts((*cx.facts).into()))?)
-            };
-            deeper().map_err(|error| self.raised(py, error))
+            let depth = DEPTH.get();
+            if depth >= DEEPEST {
+                let message = format!("a function asks for picks that ask it again, {DEEPEST} deep");
+                return Err(self.raised(py, PyRecursionError::new_err(message)));
+            }
+            DEPTH.set(depth + 1);
+            let judged = Py::new(py, Facts((*cx.facts).into())).and_then(|request| ask(py, request));
+            DEPTH.set(depth);
+            judged.map_err(|error| self.raised(py, error))
         });
         judged.unwrap_or_else(|| Err(FilterError::new("the interpreter is shutting down")))
     }
@@ -268,23 +241,21 @@ impl Function {
 
     /// As a condition.
     fn holds(&self, cx: &PickCx<'_>) -> Result<bool, FilterError> {
-        self.judge(cx, |py, request| answer(&self.call(py, (request,))?))
+        self.judge(cx, |py, request| truth(&self.call(py, (request,))?))
     }
 
     /// What it says of each of these.
-    fn each<T: Answer>(
+    fn each<T>(
         &self,
         cx: &PickCx<'_>,
         candidates: impl Iterator<Item = UpstreamIndex>,
-        mut each: impl FnMut(T),
-    ) -> Result<(), FilterError> {
+        read: fn(&Bound<'_, PyAny>) -> PyResult<T>,
+    ) -> Result<Vec<T>, FilterError> {
         self.judge(cx, |py, request| {
-            let mut candidates = candidates.filter_map(|upstream| Candidate::new(py, cx, upstream));
+            let candidates = candidates.filter_map(|upstream| Candidate::new(py, cx, upstream));
             if !self.is_of_all {
-                return candidates.try_for_each(|candidate| {
-                    each(answer(&self.call(py, (&request, candidate))?)?);
-                    Ok(())
-                });
+                let each = candidates.map(|candidate| read(&self.call(py, (&request, candidate))?));
+                return each.collect();
             }
             let all: Vec<_> = candidates.collect();
             let many = all.len();
@@ -295,10 +266,7 @@ impl Function {
                     "it returned {said} answers for {many} candidates"
                 )));
             }
-            answers.iter().try_for_each(|one| {
-                each(answer(one)?);
-                Ok(())
-            })
+            answers.iter().map(read).collect()
         })
     }
 
@@ -323,9 +291,7 @@ impl Function {
 
 impl Filter for Function {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        let mut passes = Vec::with_capacity(set.len());
-        self.each(cx, set.iter(), |pass| passes.push(pass))?;
-        let mut passes = passes.into_iter();
+        let mut passes = self.each(cx, set.iter(), truth)?.into_iter();
         set.retain(|_| passes.next().unwrap_or(false));
         Ok(())
     }
@@ -333,9 +299,7 @@ impl Filter for Function {
 
 impl Cost for Function {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
-        let mut cost = None;
-        self.each(cx, [upstream].into_iter(), |one| cost = one)?;
-        Ok(cost)
+        Ok(self.each(cx, [upstream].into_iter(), number)?.pop().flatten())
     }
 
     fn costs(
@@ -344,28 +308,8 @@ impl Cost for Function {
         set: &CandidateSet<'_>,
         into: &mut Vec<Option<f32>>,
     ) -> Result<(), FilterError> {
-        self.each(cx, set.iter(), |cost| into.push(cost))
-    }
-}
-
-/// Held while a function is asked.
-struct Deeper;
-
-impl Deeper {
-    fn new() -> PyResult<Self> {
-        let depth = DEPTH.get();
-        if depth >= DEEPEST {
-            let message = format!("a function asks for picks that ask it again, {DEEPEST} deep");
-            return Err(PyRecursionError::new_err(message));
-        }
-        DEPTH.set(depth + 1);
-        Ok(Self)
-    }
-}
-
-impl Drop for Deeper {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        into.append(&mut self.each(cx, set.iter(), number)?);
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 use paddler_core::Moment;
+use paddler_core::forward::Refusal;
 use paddler_core::request::{BodyKind, RequestClass, RequestFacts, Route, ScanLimits, Scanner};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -30,9 +31,10 @@ impl Facts {
     #[pyo3(signature = (path, body, *, method = "POST"))]
     fn from_body(cls: &Bound<'_, PyType>, path: &str, body: PyBackedBytes, method: &str) -> PyResult<Self> {
         let py = cls.py();
-        let bad = |reason, error: &dyn fmt::Display| {
-            refuse::bad_request(py, StatusCode::BAD_REQUEST, reason, error)
+        let refused = |status, reason, error: &dyn fmt::Display| {
+            refuse::refusal(py, &Refusal::new(status, reason, error.to_string()))
         };
+        let bad = |reason, error: &dyn fmt::Display| refused(StatusCode::BAD_REQUEST, reason, error);
         let route = Route::of(method, path).map_err(|error| bad("bad_path", &error))?;
         let bytes = body.len() as u64;
         if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
@@ -42,18 +44,13 @@ impl Facts {
         let scanned = py.detach(|| Scanner::scan(&body, ScanLimits::default()));
         let scanned = scanned.map_err(|error| bad("malformed_body", &error))?;
         let facts = RequestFacts::from_scan(&route, &scanned, Moment::ZERO, 0);
-        let unknown = |error| refuse::bad_request(py, StatusCode::NOT_FOUND, "model_not_found", error);
+        let unknown = |error| refused(StatusCode::NOT_FOUND, "model_not_found", &error);
         facts.map(Self).map_err(unknown)
     }
 
     #[getter]
     fn kind(&self) -> &'static str {
-        match self.0.class {
-            RequestClass::Generate(_) => "generate",
-            RequestClass::Local => "local",
-            RequestClass::Admin => "admin",
-            _ => "control",
-        }
+        self.0.class.as_str()
     }
 
     #[getter]

@@ -19,7 +19,8 @@ use crate::specs::Upstream;
 pub(crate) struct Lease {
     held: Mutex<Held>,
     shared: Arc<Shared>,
-    why: Option<Py<PyAny>>,
+    #[pyo3(get)]
+    explanation: Option<Py<PyAny>>,
 }
 
 struct Held {
@@ -38,7 +39,7 @@ impl Lease {
         spec: Arc<UpstreamSpec>,
         shared: Arc<Shared>,
         charge: Option<(Charge, Arc<Running>)>,
-        why: Option<Py<PyAny>>,
+        explanation: Option<Py<PyAny>>,
     ) -> Self {
         let held = Held {
             lease: Some(lease),
@@ -49,7 +50,7 @@ impl Lease {
         Self {
             held: Mutex::new(held),
             shared,
-            why,
+            explanation,
         }
     }
 
@@ -96,11 +97,6 @@ impl Lease {
     #[getter]
     fn weight(&self) -> u32 {
         self.held().lease.as_ref().map_or(0, CoreLease::weight)
-    }
-
-    #[getter]
-    fn explanation(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        Some(self.why.as_ref()?.clone_ref(py))
     }
 
     fn sent(&self) {

@@ -33,9 +33,6 @@ mod value;
 
 #[pyo3::pymodule]
 mod _paddler {
-    use pyo3::prelude::*;
-    use pyo3::types::PyDict;
-
     #[pymodule_export]
     use crate::board::Board;
     #[pymodule_export]
@@ -49,26 +46,13 @@ mod _paddler {
     #[pymodule_export]
     use crate::router::{Router, Waiting};
     #[pymodule_export]
+    use crate::running::{forked, stop_all};
+    #[pymodule_export]
     use crate::specs::Upstream;
     #[pymodule_export]
     use crate::tree::Tree;
 
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        let py = module.py();
-        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        // What runs in the background ends before the interpreter does, and is not there in a child.
-        let stop = wrap_pyfunction!(crate::running::stop_all, module)?;
-        py.import("atexit")?.call_method1("register", (stop,))?;
-        let os = py.import("os")?;
-        if os.hasattr("register_at_fork")? {
-            let hooks = PyDict::new(py);
-            hooks.set_item(
-                "after_in_child",
-                wrap_pyfunction!(crate::running::forked, module)?,
-            )?;
-            os.call_method("register_at_fork", (), Some(&hooks))?;
-        }
-        Ok(())
-    }
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "it is Python's name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

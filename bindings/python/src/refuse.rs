@@ -5,7 +5,6 @@
 
 use std::error::Error as _;
 
-use http::StatusCode;
 use paddler_core::config::ConfigFaults;
 use paddler_core::forward::{Refusal, RouterOptions};
 use paddler_core::schedule::{Ask, Ending, Explanation, NodeId, Tree};
@@ -22,28 +21,12 @@ fn make<'py>(py: Python<'py>, name: &str, arguments: impl pyo3::call::PyCallArgs
     }
 }
 
-/// All that is wrong with a tree, in one exception.
+/// All that is wrong with what was written, in one exception.
 pub(crate) fn config(py: Python<'_>, faults: &ConfigFaults) -> PyErr {
-    let each: Vec<_> = faults
-        .faults
-        .iter()
-        .map(|fault| {
-            let place = fault.place;
-            let (line, column) = (place.map(|place| place.line), place.map(|place| place.column));
-            (&fault.path, line, column, &fault.problem, &fault.mend)
-        })
-        .collect();
-    make(py, "ConfigError", (faults.to_string(), each, faults.more))
-}
-
-/// What cannot be asked.
-pub(crate) fn bad_request(
-    py: Python<'_>,
-    status: StatusCode,
-    reason: &'static str,
-    error: impl ToString,
-) -> PyErr {
-    refusal(py, &Refusal::new(status, reason, error.to_string()))
+    match pythonize(py, faults) {
+        Ok(data) => make(py, "unsound", (faults.to_string(), data)),
+        Err(error) => error.into(),
+    }
 }
 
 /// Nobody, after a wait or without. What a function of Python's has raised on the way is the cause.

@@ -30,6 +30,7 @@ const LET_GO: usize = 10_000;
 /// Decides where requests go, by what is known on a board.
 #[pyclass(frozen, subclass, module = "paddler")]
 pub(crate) struct Router {
+    #[pyo3(get)]
     board: Py<Board>,
     shared: Arc<Shared>,
     seed: AtomicU64,
@@ -63,12 +64,10 @@ impl Router {
 
     /// Where a place is, once there is one.
     fn acquired(&self, py: Python<'_>, acquired: Result<Acquired, Refusal>) -> PyResult<Lease> {
-        let acquired = acquired.map_err(|refusal| refuse::refusal(py, &refusal))?;
-        let Acquired {
-            lease, spec, charge, ..
-        } = acquired;
-        let charge = charge.zip(self.shared.running(py).ok());
-        Ok(Lease::new(lease, spec, self.shared.clone(), charge, None))
+        let place = acquired.map_err(|refusal| refuse::refusal(py, &refusal))?;
+        let charge = place.charge.zip(self.shared.running(py).ok());
+        let shared = self.shared.clone();
+        Ok(Lease::new(place.lease, place.spec, shared, charge, None))
     }
 }
 
@@ -103,12 +102,9 @@ impl Waits {
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        self.tell(Err(Refusal::new(
-            status,
-            "stopped",
-            "the board was stopped meanwhile",
-        )));
+        let message = "the board was stopped meanwhile";
+        let stopped = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", message);
+        self.tell(Err(stopped));
     }
 }
 
@@ -139,11 +135,6 @@ impl Router {
         }
     }
 
-    #[getter]
-    fn board(&self, py: Python<'_>) -> Py<Board> {
-        self.board.clone_ref(py)
-    }
-
     #[pyo3(signature = (facts = None, *, explain = false, **asked))]
     fn pick(
         &self,
@@ -171,18 +162,10 @@ impl Router {
             }
             error
         })?;
+        let why = why.map(Bound::unbind);
         let entry = snapshot.find(lease.upstream().as_str());
-        let spec = entry
-            .expect("what was picked from has the upstream")
-            .spec()
-            .clone();
-        Ok(Lease::new(
-            lease,
-            spec,
-            self.shared.clone(),
-            None,
-            why.map(Bound::unbind),
-        ))
+        let spec = entry.expect("the snapshot that was picked from has it").spec();
+        Ok(Lease::new(lease, spec.clone(), self.shared.clone(), None, why))
     }
 
     #[pyo3(signature = (facts = None, **asked))]

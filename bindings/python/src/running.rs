@@ -26,12 +26,12 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 static ALL: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
 /// In a child, the threads of its parent are not there.
-#[pyfunction]
+#[pyfunction(name = "_forked")]
 pub(crate) fn forked() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-#[pyfunction]
+#[pyfunction(name = "_stop_all")]
 pub(crate) fn stop_all(py: Python<'_>) -> PyResult<()> {
     let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
     let mut all = all.iter().filter_map(Weak::upgrade);
@@ -77,15 +77,14 @@ impl Running {
         Err(PyRuntimeError::new_err(message))
     }
 
-    /// Whether this is its own thread.
-    pub(crate) fn is_here(&self) -> bool {
-        self.background.is_here()
-    }
-
     /// # Errors
     /// In its own thread.
     pub(crate) fn not_here(&self) -> PyResult<()> {
-        if self.is_here() { Err(here()) } else { Ok(()) }
+        if self.background.is_here() {
+            Err(here())
+        } else {
+            Ok(())
+        }
     }
 
     /// Tells the board. Whether who it is about is known.

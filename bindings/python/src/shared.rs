@@ -93,7 +93,7 @@ impl Shared {
         if let Some(running) = background {
             // It looks after itself.
             self.look.store(u64::MAX, Relaxed);
-            if running.is_here() {
+            if running.not_here().is_err() {
                 // It cannot wait for itself: the next pick elsewhere sees the news.
                 return Ok(now);
             }

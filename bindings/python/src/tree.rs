@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use paddler_core::config::{ConfigFaults, Key, Kind, Registry, Value, tree_from_value, tree_from_yaml};
+use paddler_core::config::{ConfigFaults, Registry, tree_from_value, tree_from_yaml};
 use paddler_core::schedule::{NodeId, Tree as CoreTree};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyMapping};
 
 use crate::callables::Functions;
 use crate::refuse::{self, invalid};
-use crate::value;
+use crate::value::value;
 
 /// A checked tree: every way through it ends in a decision. Several boards may share one.
 #[pyclass(frozen, module = "paddler")]
@@ -24,7 +24,7 @@ pub(crate) struct Tree {
 impl Tree {
     fn build(
         py: Python<'_>,
-        mut functions: Functions,
+        functions: Functions,
         read: impl FnOnce(&Registry) -> Result<CoreTree, ConfigFaults>,
     ) -> PyResult<Self> {
         let asks_python = !functions.is_empty();
@@ -58,23 +58,17 @@ impl Tree {
             Ok(mapping) => mapping.contains("tree")?,
             Err(_) => false,
         };
-        let mut read = value::value(nodes, Some(&mut |function| functions.name(function)))?;
+        let mut whole = nodes.clone();
         if !is_file {
-            let pair = |key: &str, value| {
-                let key = Key {
-                    text: key.into(),
-                    place: None,
-                };
-                (key, value)
-            };
-            let signals = signals.map(|signals| pair("signals", Value::new(Kind::String(signals.into()))));
-            read = Value::new(Kind::Map(
-                [pair("tree", read)].into_iter().chain(signals).collect(),
-            ));
+            let keys = PyDict::new(nodes.py());
+            keys.set_item("tree", nodes)?;
+            signals.map_or(Ok(()), |signals| keys.set_item("signals", signals))?;
+            whole = keys.into_any();
         } else if signals.is_some() {
             let message = "`signals` stands beside `tree` in the mapping, or is given by name, not both";
             return Err(invalid(message));
         }
+        let read = value(&whole, Some(&mut |function| functions.name(function)))?;
         Self::build(nodes.py(), functions, |registry| {
             tree_from_value(&read, "", registry)
         })

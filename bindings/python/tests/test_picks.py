@@ -173,7 +173,7 @@ def test_an_explanation_is_data_and_a_table_too() -> None:
 
 def test_what_an_argument_cannot_be_is_said_with_its_name() -> None:
     router: Any = Router(balanced("a"))
-    for arguments, kind in [
+    cases: list[tuple[dict[str, Any], type[Exception]]] = [
         ({"modell": "m"}, TypeError),
         ({"model": 7}, TypeError),
         ({"prompt_tokens": -1}, OverflowError),
@@ -182,14 +182,16 @@ def test_what_an_argument_cannot_be_is_said_with_its_name() -> None:
         ({"seed": 1.5}, TypeError),
         ({"only": "a"}, TypeError),
         ({"exclude": [1]}, TypeError),
-    ]:
+    ]
+    for arguments, kind in cases:
         (name,) = arguments
         for call in (router.pick, router.explain):
             with pytest.raises(kind, match=f"'{name}'"):
                 call(**arguments)
     for name in ("only", "exclude", "seed", "facts"):
+        given: Any = {name: None}
         with pytest.raises(TypeError, match=f"'{name}'"):
-            Facts(**{name: None})  # type: ignore[call-arg]
+            Facts(**given)
     assert router.pick(None, model=None, weight=None, only=None, exclude=None, seed=None).upstream.id == "a"
 
 
@@ -250,7 +252,8 @@ def test_reports_are_whole_and_unknown_is_not_zero() -> None:
     assert not board.report("z", waiting=0)
     assert board.report("a", adapters={"max": 4, "running": ["sql"], "waiting": []}, models=["m", {"id": "n"}])
     with pytest.raises(paddler.ConfigError) as told:
-        board.report("a", wating=3, running=-1, models=["m", 7], adapters={"max": "four"})  # type: ignore[call-arg, list-item, typeddict-item]
+        said: Any = {"wating": 3, "running": -1, "models": ["m", 7], "adapters": {"max": "four"}}
+        board.report("a", **said)
     assert [(fault.path, fault.problem) for fault in told.value.faults] == [
         ("running", "-1 is out of range: 0 to 4294967295"),
         ("adapters.max", 'a whole number should stand here, not "four"'),

@@ -20,6 +20,18 @@ pub enum RequestClass {
     Admin,
 }
 
+impl RequestClass {
+    /// The word for it, whatever the task.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Generate(_) => "generate",
+            Self::Control => "control",
+            Self::Local => "local",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// Whose conventions a path follows, and so in which form an error is told.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

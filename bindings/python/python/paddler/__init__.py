@@ -13,6 +13,10 @@
         lease.first_byte()
 """
 
+import atexit as _atexit
+import os as _os
+
+from . import _paddler
 from ._errors import (
     BadRequest,
     Busy,
@@ -36,6 +40,7 @@ from ._paddler import (
     read_vllm,
 )
 from ._router import Router
+from ._status import ServiceStatus, Status
 
 __all__ = [
     "BadRequest",
@@ -52,6 +57,8 @@ __all__ = [
     "Refused",
     "Report",
     "Router",
+    "ServiceStatus",
+    "Status",
     "Step",
     "Tree",
     "Unavailable",
@@ -59,3 +66,8 @@ __all__ = [
     "__version__",
     "read_vllm",
 ]
+
+# What runs in the background ends before the interpreter does, and is not there in a child.
+_atexit.register(_paddler._stop_all)
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_paddler._forked)

@@ -39,6 +39,15 @@ class ConfigError(ValueError):
         return type(self), (str(self), [tuple(fault) for fault in self.faults], self.more)
 
 
+def unsound(message: str, data: dict[str, Any]) -> ConfigError:
+    """The exception for the core's faults; called by the extension."""
+    faults = []
+    for fault in data["faults"]:
+        place = fault["place"] or {"line": None, "column": None}
+        faults.append((fault["path"], place["line"], place["column"], fault["problem"], fault["mend"]))
+    return ConfigError(message, faults, data["more"])
+
+
 class Refused(Exception):
     """Nobody gets the request. Answer your own client with ``status``, ``reason`` and ``retry_after``."""
 

@@ -5,14 +5,17 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, TypedDict, final
 
-from typing_extensions import NotRequired, Self, Unpack
+from typing_extensions import Self, Unpack
 
 from ._explanation import Explanation
 from ._router import Asked
+from ._status import Status
 from .nodes import ConditionFunction, CostFunction, FilterFunction, Node
 
 __all__ = [
     "__version__",
+    "_forked",
+    "_stop_all",
     "Board",
     "Candidate",
     "Facts",
@@ -26,6 +29,9 @@ __all__ = [
 ]
 
 __version__: str
+
+def _stop_all() -> None: ...
+def _forked() -> None: ...
 
 _Task = Literal[
     "chat",
@@ -74,36 +80,6 @@ class _Signals(TypedDict, total=False):
     adapters: _Adapters | None
     loaded_adapters: Sequence[str] | None
     models: Literal["any"] | Sequence[str | _Model] | None
-
-class ServiceStatus(TypedDict):
-    """Whether an upstream is sent work, by what became of its requests."""
-
-    state: Literal["healthy", "ejected", "probing", "warming"]
-    cause: NotRequired[str]
-    last_resort: NotRequired[bool]
-    ends_in_seconds: NotRequired[float]
-    paused_for_seconds: NotRequired[float]
-    faults: int
-    ejections: int
-
-class Status(TypedDict):
-    """How an upstream is."""
-
-    id: str
-    url: str
-    draining: bool
-    able: bool
-    service: NotRequired[ServiceStatus]
-    in_flight: int
-    open_weight: int
-    limit_weight: NotRequired[int]
-    health: NotRequired[Literal["ready", "loading", "failing"]]
-    running: NotRequired[int]
-    waiting: NotRequired[int]
-    kv_cache_usage: NotRequired[float]
-    report_age_seconds: NotRequired[float]
-    failed_polls: int
-    last_failure: NotRequired[str]
 
 @final
 class Tree:
