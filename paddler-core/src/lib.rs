@@ -135,6 +135,7 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 | say when a failing upstream is left out (numbers, no hook) | [`BoardOptions::health`](status::BoardOptions::health); later [`StatusLoop::set_health`](status::StatusLoop::set_health) |
 | say how often a request is sent again (numbers, no hook) | [`RouterOptions::retry`](forward::RouterOptions::retry) |
 | send requests yourself, and let them wait in the router's queue | nothing: call [`Router::acquire`](forward::Router::acquire) |
+| have all that done by a thread, in a program without a runtime | nothing: start a [`Background`](forward::Background) |
 | take an upstream out for a while | [`StatusLoop::set_draining`](status::StatusLoop::set_draining) |
 | change the list of upstreams | a [`MemberList`](status::MemberList) |
 | read all of it from a config file | [`Config::read`](config::Config::read), then its `router_options()`, `board_options()`, `poll_options()` and `http_options()` |
