@@ -6,12 +6,15 @@
 //! | `POST /api/v1/upstreams` | adds one, in the words of a config file, or puts it in the place of one that was added so |
 //! | `DELETE /api/v1/upstreams/{id}` | takes one away that was added so |
 //! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in, also one that is away |
+//! | `POST /api/v1/explain?path=/v1/chat/completions` | tells where a request with this body would go now, and why |
+//! | `GET /api/v1/snapshot` | the statuses that requests are routed by, for `paddler explain --snapshot` |
 //! | `GET /api/v1/reload` | tells how the last reload went |
 //! | `POST /api/v1/reload` | reads the config again |
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
@@ -20,12 +23,14 @@ use hyper::body::Incoming;
 use paddler_core::config::{UpstreamConfig, Value as Written};
 use paddler_core::forward::bearer;
 use paddler_core::observe::UpstreamStatus;
+use paddler_core::request::RequestFacts;
 use paddler_core::request::path::decode_part as decoded;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::control::Control;
+use crate::explain;
 
 pub(crate) const PREFIX: &str = "/api/";
 
@@ -34,6 +39,9 @@ pub(crate) const OWN: &str = "api";
 
 /// The largest body, in bytes: an upstream with a few hundred models.
 const LARGEST: usize = 64 * 1024;
+
+/// The largest request that is explained, in bytes, whose prompt nobody keeps.
+const LARGEST_REQUEST: usize = 16 << 20;
 
 type Answer = (StatusCode, Value);
 
@@ -60,18 +68,28 @@ pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, l
         (["upstreams", id], ..) if request.method == Method::DELETE => remove(control, id).await,
         (["upstreams", id, "drain"], _, true) => drain(control, id, true).await,
         (["upstreams", id, "undrain"], _, true) => drain(control, id, false).await,
+        (["snapshot"], true, _) => (StatusCode::OK, json!(control.router.published().load().record())),
+        (["explain"], _, true) => match explained(control, request, body).await {
+            Ok(answer) | Err(answer) => answer,
+        },
         (["reload"], true, _) => {
             let last = control.last_reload().map(|report| report.json(control.now()));
             (StatusCode::OK, json!({"last": last}))
         }
         (["reload"], _, true) => reload(control).await,
-        (["upstreams" | "reload"] | ["upstreams", _] | ["upstreams", _, "drain" | "undrain"], ..) => error(
+        (
+            ["upstreams" | "reload" | "snapshot" | "explain"]
+            | ["upstreams", _]
+            | ["upstreams", _, "drain" | "undrain"],
+            ..,
+        ) => error(
             StatusCode::METHOD_NOT_ALLOWED,
             "GET tells, POST changes, and DELETE takes away what was added here",
         ),
         _ => error(
             StatusCode::NOT_FOUND,
-            "here are /api/v1/upstreams, /api/v1/upstreams/ID, its /drain and /undrain, and /api/v1/reload",
+            "here are /api/v1/upstreams, /api/v1/upstreams/ID, its /drain and /undrain, /api/v1/explain, /api/v1/snapshot and \
+             /api/v1/reload",
         ),
     }
 }
@@ -83,7 +101,7 @@ fn reads(request: &Parts) -> bool {
 
 /// The methods that a path of the management listener takes.
 pub(crate) fn methods(path: &str) -> &'static str {
-    if path.ends_with("/drain") || path.ends_with("/undrain") {
+    if path.ends_with("/drain") || path.ends_with("/undrain") || path == "/api/v1/explain" {
         "POST"
     } else if path == "/api/v1/reload" || path == "/api/v1/upstreams" {
         "GET, HEAD, POST"
@@ -180,16 +198,43 @@ async fn drain(control: &Control, id: &str, draining: bool) -> Answer {
     }
 }
 
-/// The upstream of this body, added. It is there until it is taken away or the program ends.
-async fn added(control: &Control, body: Incoming) -> Result<Answer, Answer> {
-    let body = Limited::new(body, LARGEST).collect().await;
-    let body = body.map_err(|why| {
+/// The body, if it is no larger than this.
+async fn whole(body: Incoming, largest: usize) -> Result<Bytes, Answer> {
+    let body = Limited::new(body, largest).collect().await;
+    let unread = |why: &dyn std::fmt::Display| {
         error(
             StatusCode::PAYLOAD_TOO_LARGE,
             &format!("the body cannot be read: {why}"),
         )
-    })?;
-    let json: Value = serde_json::from_slice(&body.to_bytes())
+    };
+    Ok(body.map_err(|why| unread(&why))?.to_bytes())
+}
+
+/// Where a request with this body would go now, and why.
+async fn explained(control: &Control, request: &Parts, body: Incoming) -> Result<Answer, Answer> {
+    let asked = |name: &str| {
+        let query = request.uri.query().unwrap_or_default();
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| decoded(value))
+    };
+    let path = asked("path").unwrap_or_else(|| explain::PATH.to_owned());
+    let method = asked("method").unwrap_or_else(|| "POST".to_owned());
+    let body = whole(body, LARGEST_REQUEST).await?;
+    // Each time another draw.
+    let now = control.now();
+    let facts = RequestFacts::read(&method, &path, &body, now, now.as_nanos());
+    let facts = facts.map_err(|why| error(StatusCode::BAD_REQUEST, &why.to_string()))?;
+    let why = control.router.explain(&facts, explain::NAMED);
+    why.map(|why| (StatusCode::OK, json!(why)))
+        .map_err(|panicked| error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string()))
+}
+
+/// The upstream of this body, added. It is there until it is taken away or the program ends.
+async fn added(control: &Control, body: Incoming) -> Result<Answer, Answer> {
+    let body = whole(body, LARGEST).await?;
+    let json: Value = serde_json::from_slice(&body)
         .map_err(|why| error(StatusCode::BAD_REQUEST, &format!("this is no JSON: {why}")))?;
     let read = Written::from_json(&json).and_then(|value| UpstreamConfig::from_value(&value, ""));
     let upstream = read.map_err(|faults| {
@@ -305,6 +350,8 @@ mod tests {
             ("/api/v1/upstreams/gpu-1/drain", "POST"),
             ("/api/v1/upstreams/gpu-1/undrain", "POST"),
             ("/api/v1/reload", "GET, HEAD, POST"),
+            ("/api/v1/explain", "POST"),
+            ("/api/v1/snapshot", "GET, HEAD"),
             ("/metrics", "GET, HEAD"),
         ] {
             assert_eq!(methods(path), takes, "{path}");

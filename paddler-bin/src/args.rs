@@ -96,6 +96,12 @@ pub(crate) enum Command {
     /// Print the tree by which requests are routed: as text, or as a flow chart for Mermaid or Graphviz.
     #[command(after_help = TREE_EXAMPLES)]
     Tree(TreeArgs),
+    /// Tell where a request would go, and why: what each node of the tree left, and who went out by what.
+    ///
+    /// Each upstream of the config is asked how it is, once; or a snapshot is gone by, which a router tells that serves. Nothing
+    /// is sent to an engine.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(Explain),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
@@ -117,6 +123,11 @@ const BALANCER_EXAMPLES: &str = "Flags come before the environment, and both bef
 Examples:
   paddler balancer --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8080
   paddler balancer --upstream gpu-1=http://10.0.0.3:8080 --max-requests 100 --max-wait 30s";
+
+const EXPLAIN_EXAMPLES: &str = "Examples:
+  paddler explain --config paddler.yaml --request body.json
+  curl -s http://127.0.0.1:8081/api/v1/snapshot > now.json
+  paddler explain --config other.yaml --request body.json --snapshot now.json";
 
 const TREE_EXAMPLES: &str = "Examples:
   paddler tree --config paddler.yaml
@@ -302,6 +313,55 @@ pub(crate) enum Format {
     Mermaid,
     /// A graph of Graphviz.
     Dot,
+}
+
+/// How an explanation is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainFormat {
+    /// A table.
+    Text,
+    /// As the management API has it.
+    Json,
+}
+
+#[derive(Debug, Parser)]
+pub(crate) struct Explain {
+    /// A config file: its tree, and its upstreams.
+    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// An upstream, as URL or ID=URL, in the place of those of the file. Repeat it for each.
+    #[arg(long, value_name = "URL", env = "PADDLER_UPSTREAM", value_delimiter = ',')]
+    pub(crate) upstream: Vec<String>,
+    /// A snapshot to go by, as GET /api/v1/snapshot of the management listener tells it.
+    #[arg(long, value_name = "FILE", env = "PADDLER_SNAPSHOT")]
+    pub(crate) snapshot: Option<PathBuf>,
+    /// The body of the request; "-": standard input.
+    #[arg(long, value_name = "FILE", env = "PADDLER_REQUEST")]
+    pub(crate) request: PathBuf,
+    /// The path that it is for.
+    #[arg(long, value_name = "PATH", env = "PADDLER_PATH", default_value = crate::explain::PATH)]
+    pub(crate) path: String,
+    /// Its method.
+    #[arg(long, value_name = "METHOD", env = "PADDLER_METHOD", default_value = "POST")]
+    pub(crate) method: String,
+    /// Its priority: above 0 is served first, below 0 may be shed.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PADDLER_PRIORITY",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub(crate) priority: i32,
+    /// What its draws come from: the same number, the same draws.
+    #[arg(long, value_name = "NUMBER", env = "PADDLER_SEED", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// For which command: it decides on the tree where no file names one.
+    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
+    pub(crate) r#for: For,
+    /// How it is printed.
+    #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
+    pub(crate) format: ExplainFormat,
 }
 
 #[derive(Debug, Parser)]

@@ -59,6 +59,10 @@ impl Front {
     }
 
     /// What serves those who ask.
+    #[cfg_attr(
+        not(feature = "envoy"),
+        expect(unused_variables, reason = "clients are held to it by their listener")
+    )]
     pub(crate) fn desk(
         &self,
         config: &Config,

@@ -5,6 +5,7 @@ mod args;
 mod check;
 mod control;
 mod demo;
+mod explain;
 mod files;
 mod front;
 mod hash_key;
@@ -33,8 +34,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let args = Args::read();
-    // The demo is to be read; what it logs is not its point.
-    start_log(if matches!(args.command, Command::Demo) {
+    // These are to be read; what they log is not their point.
+    start_log(if matches!(args.command, Command::Demo | Command::Explain(_)) {
         "warn"
     } else {
         "info"
@@ -85,6 +86,7 @@ fn quiet(said: &str) -> String {
 fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(check) => check::check(&check),
+        Command::Explain(args) => explain::explain(&args),
         Command::Tree(args) => tree::tree(&args),
         Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve, Front::Clients)),
         Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve, Front::Clients)),
@@ -105,7 +107,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
 }
 
 /// Runs a task, and what it has begun, until the task ends.
-fn to_its_end(task: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn to_its_end<T>(task: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(task);
     // A name that is still being looked up would hold up the end for as long as that takes.

@@ -1,6 +1,7 @@
 //! By which tree are requests routed?
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use paddler_core::schedule::{Language, Tree, trees};
 
@@ -9,7 +10,7 @@ use crate::{Failure, settings};
 
 /// Prints the tree that the arguments name.
 pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
-    let tree = named(args)?;
+    let tree = named(args.config.as_deref(), args.r#for, args.built_in)?;
     let text = match args.format {
         Format::Text => tree.to_string(),
         Format::Mermaid => tree.picture(Language::Mermaid).to_string(),
@@ -22,16 +23,17 @@ pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
     }
 }
 
-fn named(args: &TreeArgs) -> Result<Tree, Failure> {
-    if let Some(file) = &args.config {
+/// The tree of a config file, a built-in one, or that of a command.
+pub(crate) fn named(config: Option<&Path>, command: For, built_in: Option<BuiltIn>) -> Result<Tree, Failure> {
+    if let Some(file) = config {
         let text = settings::text(file, "the config")?;
-        let (config, faults) = settings::read(file, &text, args.r#for.mode());
+        let (config, faults) = settings::read(file, &text, command.mode());
         return match faults {
             None => Ok(config.tree),
             Some(faults) => Err(faults.into()),
         };
     }
-    Ok(match (args.built_in, args.r#for) {
+    Ok(match (built_in, command) {
         (Some(BuiltIn::Seed), _) => trees::seed(),
         (Some(BuiltIn::Balancer), _) | (None, For::Balancer) => trees::balancer(),
         (Some(BuiltIn::Gateway) | None, _) => trees::gateway(),

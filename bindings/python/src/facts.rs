@@ -5,7 +5,7 @@ use std::fmt;
 use http::StatusCode;
 use paddler_core::Moment;
 use paddler_core::forward::Refusal;
-use paddler_core::request::{BodyKind, RequestClass, RequestFacts, Route, ScanLimits, Scanner};
+use paddler_core::request::{RequestClass, RequestFacts, UnreadableRequest};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyType};
@@ -34,18 +34,14 @@ impl Facts {
         let refused = |status, reason, error: &dyn fmt::Display| {
             refuse::refusal(py, &Refusal::new(status, reason, error.to_string()))
         };
-        let bad = |reason, error: &dyn fmt::Display| refused(StatusCode::BAD_REQUEST, reason, error);
-        let route = Route::of(method, path).map_err(|error| bad("bad_path", &error))?;
-        let bytes = body.len() as u64;
-        if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
-            return Ok(Self(RequestFacts::from_route(&route, bytes, Moment::ZERO, 0)));
-        }
         // A prompt may be megabytes.
-        let scanned = py.detach(|| Scanner::scan(&body, ScanLimits::default()));
-        let scanned = scanned.map_err(|error| bad("malformed_body", &error))?;
-        let facts = RequestFacts::from_scan(&route, &scanned, Moment::ZERO, 0);
-        let unknown = |error| refused(StatusCode::NOT_FOUND, "model_not_found", &error);
-        facts.map(Self).map_err(unknown)
+        let read = py.detach(|| RequestFacts::read(method, path, &body, Moment::ZERO, 0));
+        read.map(Self).map_err(|unreadable| match unreadable {
+            UnreadableRequest::Path(error) => refused(StatusCode::BAD_REQUEST, "bad_path", &error),
+            UnreadableRequest::Model(error) => refused(StatusCode::NOT_FOUND, "model_not_found", &error),
+            UnreadableRequest::Body(error) => refused(StatusCode::BAD_REQUEST, "malformed_body", &error),
+            other => refused(StatusCode::BAD_REQUEST, "malformed_body", &other),
+        })
     }
 
     #[getter]

@@ -5,6 +5,7 @@
 mod check;
 mod demo;
 mod drain;
+mod explain;
 mod help;
 mod members;
 #[cfg(feature = "envoy")]

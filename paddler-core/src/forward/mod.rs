@@ -165,7 +165,7 @@ pub use keys::{InvalidKeys, Keys};
 pub use options::{Annotate, RouterOptions, Timeouts};
 pub use refusal::Refusal;
 pub use rights::{Authorise, Client};
-pub use router::{Router, RouterFuture};
+pub use router::{NodePanicked, Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};

@@ -31,7 +31,8 @@ use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{Metrics, Page};
 use crate::queue::RetryBudget;
-use crate::request::{Dialect, RequestClass, Route};
+use crate::request::{Dialect, RequestClass, RequestFacts, Route};
+use crate::schedule::{Explained, NodeId};
 use crate::status::Published;
 use passage::Arrival;
 
@@ -87,6 +88,22 @@ impl Inner {
         self.stopping.load(Relaxed)
     }
 }
+
+/// A part of a tree that is the host's own has panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodePanicked(pub NodeId);
+
+impl fmt::Display for NodePanicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "node {} of the tree panicked: the log says where",
+            self.0.get()
+        )
+    }
+}
+
+impl std::error::Error for NodePanicked {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -189,6 +206,31 @@ impl Router {
             now,
         };
         page.to_string()
+    }
+
+    /// Where a request would go now, and why; nothing is reserved, and nobody waits. `most`: how many upstreams each list names.
+    /// What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
+    ///
+    /// ```
+    /// use paddler_core::{Clock, Moment};
+    /// use paddler_core::forward::{Router, RouterOptions};
+    /// use paddler_core::request::RequestFacts;
+    /// use paddler_core::schedule::trees;
+    /// use paddler_core::status::StatusBoard;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let board = StatusBoard::new(trees::gateway());
+    /// let router = Router::new(board.published(), Clock::new(), RouterOptions::default());
+    /// let facts = RequestFacts::read("POST", "/v1/chat/completions", br#"{"model": "m"}"#, Moment::ZERO, 1)?;
+    /// let why = router.explain(&facts, 10)?;
+    /// assert_eq!((why.outcome, why.picked.len()), ("never", 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A filter, cost or condition of the host's has panicked: in which node, and no more.
+    pub fn explain(&self, facts: &RequestFacts, most: usize) -> Result<Explained, NodePanicked> {
+        self.0.places.explain(facts, most).map_err(NodePanicked)
     }
 
     /// Answers a request that its host refuses before it gets here: counted and logged as the router's own refusals are.

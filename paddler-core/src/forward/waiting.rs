@@ -25,7 +25,7 @@ use crate::Moment;
 use crate::clock::Clock;
 use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket, Tried, Used, WaitQueue};
 use crate::request::RequestFacts;
-use crate::schedule::{Class, Ending};
+use crate::schedule::{Class, Ending, Explained, NodeId};
 use crate::status::Published;
 use crate::upstream::UpstreamId;
 pub(super) use finder::Place;
@@ -137,6 +137,11 @@ impl Places {
     /// Whether anybody could take the request besides those who are left out for it now.
     pub(super) fn others_could(&self, facts: &RequestFacts, tried: &Tried) -> bool {
         self.finder.others_could(facts, tried, self.clock.now())
+    }
+
+    /// Why a request would get the place that it would get now, or none.
+    pub(super) fn explain(&self, facts: &RequestFacts, most: usize) -> Result<Explained, NodeId> {
+        self.finder.explain(facts, self.clock.now(), most)
     }
 
     pub(super) fn next_seed(&self) -> u64 {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AskedModel, Facts, RequestClass, Route, Scanned, Task};
+use super::path::PathError;
+use super::{
+    AskedModel, BodyKind, Facts, RequestClass, Route, ScanError, ScanLimits, Scanned, Scanner, Task,
+};
 use crate::Moment;
 use crate::upstream::UpstreamId;
 
@@ -92,6 +95,30 @@ impl fmt::Display for FactsError {
 }
 
 impl Error for FactsError {}
+
+/// Why a request that lies here says nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnreadableRequest {
+    /// Its path is none.
+    Path(PathError),
+    /// Its body is malformed, or says two things.
+    Body(ScanError),
+    /// It names a model that cannot be one.
+    Model(FactsError),
+}
+
+impl fmt::Display for UnreadableRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(error) => write!(f, "the path cannot be read: {error}"),
+            Self::Body(error) => write!(f, "the body cannot be read: {error}"),
+            Self::Model(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for UnreadableRequest {}
 
 impl Default for RequestFacts {
     fn default() -> Self {
@@ -187,6 +214,37 @@ impl RequestFacts {
             replayable: route.replayable,
             ..Self::new()
         }
+    }
+
+    /// The facts of a whole request that lies here, as a router reads them from one that comes in; without what only headers tell.
+    ///
+    /// ```
+    /// use paddler_core::Moment;
+    /// use paddler_core::request::{RequestClass, RequestFacts, Task};
+    ///
+    /// let read = |body: &str| RequestFacts::read("POST", "/v1/chat/completions", body.as_bytes(), Moment::ZERO, 1);
+    /// let facts = read(r#"{"model": "llama-3", "messages": [{"role": "user", "content": "Hi"}], "n": 2}"#).unwrap();
+    /// assert_eq!((facts.model.as_deref(), facts.weight), (Some("llama-3"), 2));
+    /// assert_eq!(facts.class, RequestClass::Generate(Task::Chat));
+    /// assert!(read("{").unwrap_err().to_string().starts_with("the body cannot be read: "));
+    /// ```
+    ///
+    /// # Errors
+    /// What a router would refuse: a path that is none, a body that is malformed or says two things, a name that is too long.
+    pub fn read(
+        method: &str,
+        path: &str,
+        body: &[u8],
+        arrived: Moment,
+        seed: u64,
+    ) -> Result<Self, UnreadableRequest> {
+        let route = Route::of(method, path).map_err(UnreadableRequest::Path)?;
+        let bytes = body.len() as u64;
+        if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
+            return Ok(Self::from_route(&route, bytes, arrived, seed));
+        }
+        let scanned = Scanner::scan(body, ScanLimits::default()).map_err(UnreadableRequest::Body)?;
+        Self::from_scan(&route, &scanned, arrived, seed).map_err(UnreadableRequest::Model)
     }
 
     /// The view that a pick reads.

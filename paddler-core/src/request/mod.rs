@@ -21,7 +21,7 @@ mod task;
 mod view;
 mod vllm;
 
-pub use facts::{FactsError, RequestFacts};
+pub use facts::{FactsError, RequestFacts, UnreadableRequest};
 pub use route::{BodyKind, Dialect, RequestClass, Route};
 pub use scan::{AskedAdapter, AskedModel, ScanError, ScanErrorKind, ScanLimits, Scanned, Scanner};
 pub use task::Task;

@@ -14,8 +14,8 @@ use crate::Moment;
 use crate::queue::Tried;
 use crate::request::RequestFacts;
 use crate::schedule::{
-    Ask, CandidateSet, Class, Ending, Explanation, NodeId, Observer, Outcome, PickCx, Reason, Scratch,
-    next_seed,
+    Ask, CandidateSet, Class, Ending, Explained, Explanation, NodeId, Observer, Outcome, PickCx, Reason,
+    Scratch, next_seed,
 };
 use crate::status::{Published, Snapshot};
 use crate::upstream::{Lease, Transport, Upstream, UpstreamId, UpstreamSpec};
@@ -172,6 +172,27 @@ impl Finder {
             Scratch::with(|scratch| snapshot.pick(&ask, scratch, at))
         });
         outcome.ok()
+    }
+
+    /// Why the request would get the place that it would get now, or none. Nothing is reserved.
+    pub(super) fn explain(
+        &self,
+        facts: &RequestFacts,
+        now: Moment,
+        most: usize,
+    ) -> Result<Explained, NodeId> {
+        let snapshot = self.published.load();
+        let view = facts.as_facts();
+        let ask = Ask {
+            only: facts.only.as_deref(),
+            ..Ask::new(&view, now, facts.seed)
+        };
+        let ask = ask.want(1 + self.alternatives.load(Relaxed));
+        guarded(facts, |at| {
+            let mut looks_on = (At(at.0), Explanation::default());
+            let _outcome = Scratch::with(|scratch| snapshot.pick(&ask, scratch, &mut looks_on));
+            looks_on.1.data(snapshot.tree(), most)
+        })
     }
 
     fn walk<O: Observer>(
