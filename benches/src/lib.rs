@@ -13,6 +13,7 @@
 //! cargo run --release -p paddler-benches --bin streams -- --streams 9500 --seconds 300
 //! ```
 //!
+//! What the router costs beside nginx, HAProxy, Envoy and other routers is measured by `--bin proxies`; figures stand in the README.
 //! What the endpoint picker adds to a request through Envoy is measured by `--bin picker`, which says how.
 
 pub mod harness;

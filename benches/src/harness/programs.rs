@@ -70,8 +70,17 @@ impl Program {
     /// # Errors
     /// When it cannot be started.
     pub fn start(file: &Path, args: &[String]) -> Result<Self, Failure> {
+        Self::start_with(file, args, &[])
+    }
+
+    /// Starts it with these arguments, and these variables besides those of this process.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_with(file: &Path, args: &[String], variables: &[(&str, String)]) -> Result<Self, Failure> {
         let mut child = Command::new(file)
             .args(args)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -80,6 +89,11 @@ impl Program {
         let out = Lines::of(child.stdout.take().ok_or("no standard output")?);
         let log = Lines::of(child.stderr.take().ok_or("no standard error")?);
         Ok(Self { child, out, log })
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The lines on standard output so far.

@@ -14,11 +14,25 @@ pub fn run<A: Parser>(
     name: &str,
     trial: impl AsyncFnOnce(&A, &Programs, &Path) -> Result<bool, Failure>,
 ) -> ExitCode {
+    run_in_folder(name, async |arguments: &A, folder| {
+        trial(arguments, &Programs::build()?, folder).await
+    })
+}
+
+/// The same for a trial that sees to its programs itself.
+pub fn run_in_folder<A: Parser>(
+    name: &str,
+    trial: impl AsyncFnOnce(&A, &Path) -> Result<bool, Failure>,
+) -> ExitCode {
     let arguments = A::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = runtime
-        .map_err(Failure::from)
-        .and_then(|runtime| runtime.block_on(in_folder(name, &arguments, trial)));
+    let result = runtime.map_err(Failure::from).and_then(|runtime| {
+        let folder = std::env::temp_dir().join(format!("paddler-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let result = runtime.block_on(trial(&arguments, &folder));
+        std::fs::remove_dir_all(&folder)?;
+        result
+    });
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -27,17 +41,4 @@ pub fn run<A: Parser>(
             ExitCode::FAILURE
         }
     }
-}
-
-async fn in_folder<A>(
-    name: &str,
-    arguments: &A,
-    trial: impl AsyncFnOnce(&A, &Programs, &Path) -> Result<bool, Failure>,
-) -> Result<bool, Failure> {
-    let programs = Programs::build()?;
-    let folder = std::env::temp_dir().join(format!("paddler-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let result = trial(arguments, &programs, &folder).await;
-    std::fs::remove_dir_all(&folder)?;
-    result
 }
