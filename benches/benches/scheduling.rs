@@ -18,106 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use paddler_benches::pools::{Case, pool};
 use paddler_core::Moment;
 use paddler_core::queue::{Offer, QueueLimits, Told, Tried, WaitQueue};
-use paddler_core::request::{Facts, RequestFacts};
+use paddler_core::request::RequestFacts;
 use paddler_core::schedule::{Ask, Outcome, Scratch, Tree, trees};
-use paddler_core::status::{Adapters, Health, Report, Snapshot, StatusBoard, StatusEvent};
-use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamSpec};
+use paddler_core::status::{Snapshot, StatusBoard, StatusEvent};
+use paddler_core::upstream::{ModelEntry, Models, UpstreamSpec};
 
 const UPSTREAMS: [usize; 4] = [10, 100, 1_000, 10_000];
-const SLOTS: u32 = 8;
-
-#[derive(Clone, Copy, PartialEq)]
-enum Case {
-    Affinity,
-    Miss,
-    Shed,
-}
-
-impl Case {
-    const ALL: [Self; 3] = [Self::Affinity, Self::Miss, Self::Shed];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Affinity => "affinity",
-            Self::Miss => "miss",
-            Self::Shed => "shed",
-        }
-    }
-
-    fn facts(self) -> Facts<'static> {
-        let facts = Facts::new().tokens(300);
-        match self {
-            Self::Affinity => facts.model("adapter-active"),
-            Self::Miss => facts.model("adapter-idle"),
-            Self::Shed => facts.model("adapter-active").priority(-1),
-        }
-    }
-
-    /// What the upstream says at its `place`: loads differ, as they do, and none is out of the ordinary.
-    fn report(self, place: usize) -> Report {
-        let noise = (place as u32).wrapping_mul(2_654_435_761) >> 16;
-        let shed = self == Self::Shed;
-        let mut report = Report::new();
-        report.health = Some(Health::Ready);
-        report.waiting = Some(if shed { 6 + noise % 40 } else { noise % 40 });
-        report.slots_total = Some(SLOTS);
-        report.slots_busy = Some(if shed { SLOTS } else { noise % SLOTS });
-        report.kv_cache_usage = Some(f64::from(noise % 90) / 100.0);
-        let mut running: Vec<Arc<str>> = vec![format!("adapter-{}", noise % 7).into()];
-        if place % 16 == 3 {
-            running.push("adapter-active".into());
-        }
-        report.adapters = Some(Adapters {
-            max: Some(2 + noise % 2),
-            running,
-            waiting: Vec::new(),
-        });
-        report
-    }
-}
-
-fn models() -> Models {
-    let adapters = (0..7)
-        .map(|number| number.to_string())
-        .chain(["active".into(), "idle".into()]);
-    let adapters = adapters.map(|name| ModelEntry::adapter(format!("adapter-{name}"), "base"));
-    Models::Listed([ModelEntry::new("base")].into_iter().chain(adapters).collect())
-}
-
-/// A pool in which one request in ten is our own, so that there is something to correct.
-fn pool(
-    tree: Tree,
-    case: Case,
-    upstreams: usize,
-) -> Result<(Arc<Snapshot>, Vec<Lease>), Box<dyn std::error::Error>> {
-    let mut board = StatusBoard::new(tree);
-    let models = models();
-    for place in 0..upstreams {
-        let spec =
-            UpstreamSpec::new(format!("upstream-{place}"), "http://127.0.0.1:8080")?.models(models.clone());
-        let id = spec.id.clone();
-        board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
-        let report = case.report(place);
-        board.apply(
-            StatusEvent::Report {
-                id,
-                report,
-                sample: None,
-            },
-            Moment::ZERO,
-        );
-    }
-    let snapshot = board.publish(Moment::ZERO);
-    let own = Facts::new().model("adapter-1").tokens(100);
-    let leases = snapshot
-        .iter()
-        .step_by(10)
-        .filter_map(|(upstream, _)| snapshot.lease(upstream, &own, Moment::ZERO))
-        .collect();
-    Ok((snapshot, leases))
-}
 
 fn pick(criterion: &mut Criterion) {
     for (name, tree) in [("seed", trees::seed as fn() -> Tree), ("gateway", trees::gateway)] {

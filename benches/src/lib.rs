@@ -6,6 +6,12 @@
 //! cargo bench -p paddler-benches --bench scheduling -- pick/seed/affinity/1000
 //! ```
 //!
+//! That it does not grow unseen is checked by counting instructions and allocations, whatever else the machine does:
+//!
+//! ```sh
+//! cargo run --release -p paddler-benches --bin gates
+//! ```
+//!
 //! What the program stands is tried with all parts as processes of their own:
 //!
 //! ```sh
@@ -16,4 +22,6 @@
 //! What the router costs beside nginx, HAProxy, Envoy and other routers is measured by `--bin proxies`; figures stand in the README.
 //! What the endpoint picker adds to a request through Envoy is measured by `--bin picker`, which says how.
 
+pub mod baseline;
 pub mod harness;
+pub mod pools;

@@ -1,0 +1,278 @@
+//! What took how many instructions and allocations before, and for which build does that hold?
+//!
+//! The program `gates` counts, and compares with what stands in [`file()`].
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::Failure;
+
+/// How to renew it.
+const RENEW: &str = "cargo run --release -p paddler-benches --bin gates -- --renew";
+
+/// The share by which a count may grow.
+const MAY_GROW: f64 = 0.05;
+
+/// What one run of a case takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// The instructions of the processor.
+    pub instructions: u64,
+    /// How often memory is allocated.
+    pub allocations: u64,
+}
+
+/// What counts depend on besides this project's own code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// With the kind of machine it builds for.
+    compiler: String,
+    /// A hash of `Cargo.lock`.
+    lock: String,
+}
+
+/// The counts of all cases, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Baseline {
+    /// What they hold for.
+    pub key: Key,
+    /// What one run of each takes.
+    pub cases: BTreeMap<String, Count>,
+}
+
+impl Key {
+    /// That of the compiler and the lock file in this workspace.
+    ///
+    /// # Errors
+    /// When either does not tell.
+    pub fn of_this_build() -> Result<Self, Failure> {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let told = Command::new(rustc).current_dir(home()).arg("-vV").output()?;
+        let told = String::from_utf8(told.stdout)?;
+        let first = told.lines().next().unwrap_or_default();
+        let host = told
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .unwrap_or_default();
+        let lock = std::fs::read(home().join("../Cargo.lock"))?;
+        Ok(Self {
+            compiler: format!("{first} {host}"),
+            lock: format!("{:016x}", hash(&lock)),
+        })
+    }
+}
+
+/// FNV-1a: it has to tell files apart, and to stay the same.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where it is.
+#[must_use]
+pub fn file() -> PathBuf {
+    home().join("gates.json")
+}
+
+impl Baseline {
+    /// The stored one; an empty one, which is for no build, where there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not of this form.
+    pub fn read(file: &Path) -> Result<Self, Failure> {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".to_owned(),
+            Err(error) => return Err(error.into()),
+        };
+        let stored: Value = serde_json::from_str(&text)?;
+        let text = |name: &str| stored[name].as_str().unwrap_or_default().to_owned();
+        let mut cases = BTreeMap::new();
+        for (name, case) in stored["cases"].as_object().into_iter().flatten() {
+            let number = |what: &str| {
+                case[what]
+                    .as_u64()
+                    .ok_or_else(|| format!("{name} without its {what}"))
+            };
+            let count = Count {
+                instructions: number("instructions")?,
+                allocations: number("allocations")?,
+            };
+            cases.insert(name.clone(), count);
+        }
+        let (compiler, lock) = (text("compiler"), text("lock"));
+        Ok(Self {
+            key: Key { compiler, lock },
+            cases,
+        })
+    }
+
+    /// Stores it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, file: &Path) -> Result<(), Failure> {
+        // A line for each, so that a change is read as one.
+        let line = |(name, count): (&String, &Count)| {
+            let count = json!({"instructions": count.instructions, "allocations": count.allocations});
+            format!("    {}: {count}", json!(name))
+        };
+        let cases: Vec<String> = self.cases.iter().map(line).collect();
+        let (compiler, lock) = (json!(self.key.compiler), json!(self.key.lock));
+        let text = format!(
+            "{{\n  \"compiler\": {compiler},\n  \"lock\": {lock},\n  \"cases\": {{\n{}\n  }}\n}}\n",
+            cases.join(",\n")
+        );
+        Ok(std::fs::write(file, text)?)
+    }
+
+    /// Whether what is counted by this build can be compared with it.
+    ///
+    /// # Errors
+    /// With both, and how to renew it, where it cannot.
+    pub fn is_for(&self, key: &Key) -> Result<(), Failure> {
+        if self.key == *key {
+            return Ok(());
+        }
+        Err(format!(
+            "gates.json is for {} and Cargo.lock {}; this is {} and Cargo.lock {}. Where only these have changed, renew it, \
+             and look at what it shows:\n{RENEW}",
+            self.key.compiler, self.key.lock, key.compiler, key.lock
+        )
+        .into())
+    }
+
+    /// A table of what was found, with how far it is from what is stored.
+    #[must_use]
+    pub fn compared_with(&self, found: &Self) -> String {
+        let mut table = String::new();
+        for (name, now) in &found.cases {
+            let then = self.cases.get(name);
+            let change = then.map_or("new".to_owned(), |then| {
+                format!("{:+.1} %", 100.0 * (growth(then.instructions, now.instructions)))
+            });
+            let (instructions, allocations) = (now.instructions, now.allocations);
+            writeln!(
+                table,
+                "{name:<32} {instructions:>12} instructions {change:>9} {allocations:>6} allocations"
+            )
+            .ok();
+        }
+        table
+    }
+
+    /// Whether what was found is no more than what is stored.
+    ///
+    /// # Errors
+    /// With each case that takes over 5 % more, is new or is gone, and how to renew it.
+    pub fn judge(&self, found: &Self) -> Result<(), Failure> {
+        let mut faults = Vec::new();
+        for (name, now) in &found.cases {
+            let Some(then) = self.cases.get(name) else {
+                faults.push(format!("{name}: not in gates.json"));
+                continue;
+            };
+            for (what, then, now) in [
+                ("instructions", then.instructions, now.instructions),
+                ("allocations", then.allocations, now.allocations),
+            ] {
+                if growth(then, now) > MAY_GROW {
+                    faults.push(format!("{name}: {now} {what}, and it was {then}"));
+                }
+            }
+        }
+        let gone = self.cases.keys().filter(|name| !found.cases.contains_key(*name));
+        faults.extend(gone.map(|name| format!("{name}: in gates.json, and no case any more")));
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "{}\nIf it is worth it, renew the baseline:\n{RENEW}",
+            faults.join("\n")
+        )
+        .into())
+    }
+}
+
+/// The share by which a count has grown.
+fn growth(then: u64, now: u64) -> f64 {
+    (now as f64 - then as f64) / (then as f64).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn baseline(cases: &[(&str, u64, u64)]) -> Baseline {
+        let count = |&(name, instructions, allocations): &(&str, u64, u64)| {
+            let count = Count {
+                instructions,
+                allocations,
+            };
+            (name.to_owned(), count)
+        };
+        let (compiler, lock) = ("rustc 1.90.0 here".to_owned(), "00".to_owned());
+        Baseline {
+            key: Key { compiler, lock },
+            cases: cases.iter().map(count).collect(),
+        }
+    }
+
+    fn fault(stored: &Baseline, found: &[(&str, u64, u64)]) -> String {
+        stored.judge(&baseline(found)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_case_may_take_less_or_a_little_more() {
+        let stored = baseline(&[("a", 1000, 4), ("b", 10, 0)]);
+        assert!(stored.judge(&baseline(&[("a", 1050, 4), ("b", 1, 0)])).is_ok());
+    }
+
+    #[test]
+    fn a_case_that_takes_more_is_named_with_how_to_renew() {
+        let stored = baseline(&[("a", 1000, 4), ("b", 1000, 0)]);
+        let told = fault(&stored, &[("a", 1051, 4), ("b", 1000, 1)]);
+        assert!(told.contains("a: 1051 instructions, and it was 1000"), "{told}");
+        assert!(told.contains("b: 1 allocations, and it was 0"), "{told}");
+        assert!(told.ends_with(RENEW), "{told}");
+        assert!(!told.contains("a: 4 allocations"), "{told}");
+    }
+
+    #[test]
+    fn a_case_cannot_come_or_go_unseen() {
+        let stored = baseline(&[("a", 1, 0)]);
+        let told = fault(&stored, &[("b", 1, 0)]);
+        assert!(told.contains("b: not in gates.json"), "{told}");
+        assert!(told.contains("a: in gates.json, and no case any more"), "{told}");
+    }
+
+    #[test]
+    fn another_build_has_to_be_renewed() {
+        let (stored, key) = (baseline(&[]), Key::of_this_build().unwrap());
+        let told = stored.is_for(&key).unwrap_err().to_string();
+        assert!(
+            told.contains(&key.compiler) && told.contains("1.90.0") && told.ends_with(RENEW),
+            "{told}"
+        );
+        assert!(stored.is_for(&stored.key).is_ok());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_what_is_none_is_for_no_build() {
+        let file = std::env::temp_dir().join(format!("paddler-baseline-{}.json", std::process::id()));
+        let stored = baseline(&[("pick/\"a\"", 7, 0), ("b", 8, 9)]);
+        assert!(Baseline::read(&file).unwrap().is_for(&stored.key).is_err());
+        stored.write(&file).unwrap();
+        let read = Baseline::read(&file);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read.unwrap(), stored);
+    }
+}

@@ -1,0 +1,140 @@
+//! Has what runs for every request become more work than it was?
+//!
+//! ```sh
+//! cargo run --release -p paddler-benches --bin gates                # compare with gates.json; fails where it is more
+//! cargo run --release -p paddler-benches --bin gates -- --renew     # write gates.json anew, and show what has changed
+//! ```
+//!
+//! Instructions are counted by valgrind, which has to be installed, so that a busy machine counts the same; allocations by this
+//! program. A case fails with over 5 % more of either than in `gates.json`, and a pick with any allocation. Counts hold for one
+//! compiler, kind of machine and `Cargo.lock`: with others than those in `gates.json` the check fails until it is renewed.
+//!
+//! - `pick/<tree>/<affinity, miss or shed>/<upstreams>`: as in the bench `scheduling`; `reserve`: with a lease led to its end.
+//! - `facts/<body>`: a chat's body is scanned and its facts are made.
+//! - `status/<engine>`: what an engine says about itself is read; `publish/<upstreams>`: one upstream's report comes into force.
+//! - `queue/<waiting>`: somebody comes in where so many wait, and leaves.
+
+mod callgrind;
+mod cases;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use allocation_counter::measure;
+use clap::Parser;
+use paddler_benches::baseline::{Baseline, Count, Key, file};
+use paddler_benches::harness::Failure;
+
+use cases::{Case, all};
+
+/// Checks that what runs for every request has not become more work.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Write what is counted to gates.json, in place of comparing with it.
+    #[arg(long)]
+    renew: bool,
+    /// Run the cases, to be counted by callgrind.
+    #[arg(long, hide = true)]
+    counted: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = if arguments.counted {
+        callgrind::run_counted(all())
+    } else {
+        check(arguments.renew)
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gates: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How often a run of this case allocates, rounded up.
+fn allocations(case: &Case) -> Result<u64, Failure> {
+    let mut run = (case.make)()?;
+    // Scratch memory grows the first time.
+    run();
+    let counted = measure(|| (0..case.runs).for_each(|_| run()));
+    Ok(counted.count_total.div_ceil(u64::from(case.runs)))
+}
+
+/// What is wrong with so many allocations by themselves.
+fn fault(case: &Case, allocations: u64) -> Option<String> {
+    let wrong = case.never_allocates && allocations > 0;
+    wrong.then(|| format!("{}: {allocations} allocations, and there must be none", case.name))
+}
+
+fn check(renew: bool) -> Result<(), Failure> {
+    let key = Key::of_this_build()?;
+    let stored = Baseline::read(&file())?;
+    // Before anything takes its time.
+    if !renew {
+        stored.is_for(&key)?;
+    }
+    let (cases, instructions) = (all(), callgrind::count()?);
+    if cases.len() != instructions.len() {
+        let (cases, counts) = (cases.len(), instructions.len());
+        return Err(format!("{cases} cases, and callgrind has counted {counts}").into());
+    }
+    let (mut counts, mut never) = (BTreeMap::new(), Vec::new());
+    for (case, instructions) in cases.iter().zip(instructions) {
+        let count = Count {
+            instructions: instructions / u64::from(case.runs),
+            allocations: allocations(case)?,
+        };
+        never.extend(fault(case, count.allocations));
+        counts.insert(case.name.clone(), count);
+    }
+    let found = Baseline { key, cases: counts };
+    print!("{}", stored.compared_with(&found));
+    if !never.is_empty() {
+        return Err(never.join("\n").into());
+    }
+    if !renew {
+        return stored.judge(&found);
+    }
+    found.write(&file())?;
+    println!("written to {}", file().display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_runs_and_allocates_only_where_it_may() {
+        // The largest take their time in a debug build, and show nothing more.
+        for case in all().into_iter().filter(|case| !case.name.ends_with("/10000")) {
+            let allocations = allocations(&case).unwrap();
+            assert_eq!(fault(&case, allocations), None);
+        }
+    }
+
+    #[test]
+    fn one_allocation_in_many_picks_is_seen() {
+        let made = || -> Result<cases::Run, Failure> {
+            let mut runs = 0;
+            Ok(Box::new(move || {
+                runs += 1;
+                drop((runs == 3).then(|| std::hint::black_box(Box::new(runs))));
+            }))
+        };
+        let case = Case {
+            name: "pick".to_owned(),
+            runs: 8,
+            never_allocates: true,
+            make: Box::new(made),
+        };
+        let told = fault(&case, allocations(&case).unwrap());
+        assert_eq!(
+            told.as_deref(),
+            Some("pick: 1 allocations, and there must be none")
+        );
+    }
+}
