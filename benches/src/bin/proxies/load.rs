@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::engine::{ANSWER, MARK, MODEL};
 use super::wire;
 
-/// The longest that one answer may take.
+/// The longest that there may be nothing of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The bytes of a small request, head and body.
@@ -154,7 +154,7 @@ async fn ask_on(address: SocketAddr, request: &[u8], counts: &Counts) {
             counts.errors.fetch_add(1, Relaxed);
             sleep(Duration::from_millis(10)).await;
         }
-        while let Ok(Ok(())) = timeout(PATIENCE, connection(address, request, counts, &mut bytes)).await {}
+        while let Ok(()) = connection(address, request, counts, &mut bytes).await {}
     }
 }
 
@@ -171,7 +171,7 @@ async fn connection(
         stream.write_all(request).await?;
         bytes.clear();
         let head = loop {
-            if stream.read_buf(bytes).await? == 0 {
+            if timeout(PATIENCE, stream.read_buf(bytes)).await?? == 0 {
                 return Err("the connection ends within an answer".into());
             }
             if let Some((head, length)) = wire::whole(bytes) {
