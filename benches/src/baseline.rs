@@ -40,6 +40,8 @@ pub struct Key {
 pub struct Baseline {
     /// What they hold for.
     pub key: Key,
+    /// On what instructions were counted: libraries go other ways on others.
+    pub processor: String,
     /// What one run of each takes.
     pub cases: BTreeMap<String, Count>,
 }
@@ -64,6 +66,28 @@ impl Key {
             lock: format!("{:016x}", hash(&lock)),
         })
     }
+}
+
+/// The maker of this machine's processor, and what it can of that by which copying and searching choose their way.
+#[must_use]
+pub fn processor() -> String {
+    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = |name: &str| {
+        let mut lines = told.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .find(|(key, _)| key.trim() == name)
+            .map_or("", |(_, value)| value.trim())
+    };
+    let flags = line("flags");
+    let can = |flag: &&str| flags.split(' ').any(|known| known == *flag);
+    let ways = ["avx2", "avx512f", "avx512vl", "erms", "fsrm"]
+        .into_iter()
+        .filter(can);
+    [line("vendor_id")]
+        .into_iter()
+        .chain(ways)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// FNV-1a: it has to tell files apart, and to stay the same.
@@ -111,6 +135,7 @@ impl Baseline {
         let (compiler, lock) = (text("compiler"), text("lock"));
         Ok(Self {
             key: Key { compiler, lock },
+            processor: text("processor"),
             cases,
         })
     }
@@ -127,8 +152,9 @@ impl Baseline {
         };
         let cases: Vec<String> = self.cases.iter().map(line).collect();
         let (compiler, lock) = (json!(self.key.compiler), json!(self.key.lock));
+        let processor = json!(self.processor);
         let text = format!(
-            "{{\n  \"compiler\": {compiler},\n  \"lock\": {lock},\n  \"cases\": {{\n{}\n  }}\n}}\n",
+            "{{\n  \"compiler\": {compiler},\n  \"lock\": {lock},\n  \"processor\": {processor},\n  \"cases\": {{\n{}\n  }}\n}}\n",
             cases.join(",\n")
         );
         Ok(std::fs::write(file, text)?)
@@ -169,7 +195,13 @@ impl Baseline {
         table
     }
 
-    /// Whether what was found is no more than what is stored.
+    /// Whether instructions that were found can be held against those that are stored.
+    #[must_use]
+    pub fn is_of_this_kind(&self, found: &Self) -> bool {
+        self.processor == found.processor
+    }
+
+    /// Whether what was found is no more than what is stored. Instructions of another kind of processor are not judged.
     ///
     /// # Errors
     /// With each case that takes over 5 % more, is new or is gone, and how to renew it.
@@ -184,7 +216,8 @@ impl Baseline {
                 ("instructions", then.instructions, now.instructions),
                 ("allocations", then.allocations, now.allocations),
             ] {
-                if growth(then, now) > MAY_GROW {
+                let judged = what == "allocations" || self.is_of_this_kind(found);
+                if judged && growth(then, now) > MAY_GROW {
                     faults.push(format!("{name}: {now} {what}, and it was {then}"));
                 }
             }
@@ -222,6 +255,7 @@ mod tests {
         let (compiler, lock) = ("rustc 1.90.0 here".to_owned(), "00".to_owned());
         Baseline {
             key: Key { compiler, lock },
+            processor: "here".to_owned(),
             cases: cases.iter().map(count).collect(),
         }
     }
@@ -244,6 +278,22 @@ mod tests {
         assert!(told.contains("b: 1 allocations, and it was 0"), "{told}");
         assert!(told.ends_with(RENEW), "{told}");
         assert!(!told.contains("a: 4 allocations"), "{told}");
+    }
+
+    #[test]
+    fn another_kind_of_processor_is_held_to_allocations_alone() {
+        let stored = baseline(&[("a", 1000, 4)]);
+        let other = |allocations| Baseline {
+            processor: "elsewhere".to_owned(),
+            ..baseline(&[("a", 9000, allocations)])
+        };
+        assert!(stored.judge(&other(4)).is_ok());
+        let told = stored.judge(&other(5)).unwrap_err().to_string();
+        assert!(
+            told.contains("a: 5 allocations") && !told.contains("9000"),
+            "{told}"
+        );
+        assert!(!processor().is_empty());
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!
 //! Instructions are counted by valgrind, which has to be installed, so that a busy machine counts the same; allocations by this
 //! program. A case fails with over 5 % more of either than in `gates.json`, and a pick with any allocation. Counts hold for one
-//! compiler, kind of machine and `Cargo.lock`: with others than those in `gates.json` the check fails until it is renewed.
+//! compiler, kind of machine and `Cargo.lock`: with others than those in `gates.json` the check fails until it is renewed. On
+//! another kind of processor instructions are shown and not judged, since libraries go other ways there.
 //!
 //! - `pick/<tree>/<affinity, miss or shed>/<upstreams>`: as in the bench `scheduling`; `reserve`: with a lease led to its end.
 //! - `facts/<body>`: a chat's body is scanned and its facts are made.
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 use allocation_counter::measure;
 use clap::Parser;
-use paddler_benches::baseline::{Baseline, Count, Key, file};
+use paddler_benches::baseline::{Baseline, Count, Key, file, processor};
 use paddler_benches::harness::Failure;
 
 use cases::{Case, all};
@@ -90,8 +91,18 @@ fn check(renew: bool) -> Result<(), Failure> {
         never.extend(fault(case, count.allocations));
         counts.insert(case.name.clone(), count);
     }
-    let found = Baseline { key, cases: counts };
+    let found = Baseline {
+        key,
+        processor: processor(),
+        cases: counts,
+    };
     print!("{}", stored.compared_with(&found));
+    if !renew && !stored.is_of_this_kind(&found) {
+        println!(
+            "counted on another kind of processor ({}) than gates.json ({}): allocations are judged, instructions are not",
+            found.processor, stored.processor
+        );
+    }
     if !never.is_empty() {
         return Err(never.join("\n").into());
     }
