@@ -1,15 +1,20 @@
 //! What is there to be looked at and changed while it serves?
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use paddler_core::forward::{Keys, Router};
-use paddler_core::status::{Members, StatusLoop};
+use paddler_core::status::{Members, Snapshot, StatusLoop};
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use paddler_core::{Clock, Moment};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 use crate::front::Desk;
 use crate::reload::{Report, Request};
+
+/// How often one who waits for news of the board looks: it publishes every 10 ms at most.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What the management API and reloads share.
 pub(crate) struct Control {
@@ -21,8 +26,8 @@ pub(crate) struct Control {
     keys: Mutex<Option<Arc<Keys>>>,
     last: Mutex<Option<Report>>,
     reloads: mpsc::Sender<Request>,
-    /// The upstreams that the API has added, and what puts them into force.
-    added: Mutex<(Vec<UpstreamSpec>, Members)>,
+    /// The upstreams that the API has added.
+    added: Members,
 }
 
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,7 +51,7 @@ impl Control {
             keys: Mutex::new(keys.map(Arc::new)),
             last: Mutex::default(),
             reloads,
-            added: Mutex::new((Vec::new(), added)),
+            added,
         }
     }
 
@@ -83,24 +88,31 @@ impl Control {
 
     /// Adds an upstream, in the place of one that was added under its id. False: there was none.
     pub(crate) fn add(&self, spec: UpstreamSpec) -> bool {
-        let mut added = lock(&self.added);
-        let (specs, list) = &mut *added;
-        let many = specs.len();
-        specs.retain(|other| other.id != spec.id);
-        let replaces = specs.len() < many;
-        specs.push(spec);
-        list.set(specs.iter().cloned());
+        let mut replaces = false;
+        self.added.edit(|added| {
+            let many = added.len();
+            added.retain(|other| other.id != spec.id);
+            replaces = added.len() < many;
+            added.push(spec);
+        });
         replaces
     }
 
     /// Takes an upstream away that was added. False: it was not.
     pub(crate) fn remove(&self, id: &UpstreamId) -> bool {
-        let mut added = lock(&self.added);
-        let (specs, list) = &mut *added;
-        let many = specs.len();
-        specs.retain(|other| other.id != *id);
-        let removed = specs.len() < many;
-        list.set(specs.iter().cloned());
+        let mut removed = false;
+        self.added.edit(|added| {
+            let many = added.len();
+            added.retain(|spec| spec.id != *id);
+            removed = added.len() < many;
+        });
         removed
+    }
+
+    /// Done once this holds of the state in force.
+    pub(crate) async fn until(&self, holds: impl Fn(&Snapshot) -> bool) {
+        while !holds(&self.router.published().load()) {
+            sleep(LOOK).await;
+        }
     }
 }

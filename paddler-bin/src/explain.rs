@@ -99,7 +99,7 @@ async fn live(args: &Explain, body: &[u8]) -> Result<Explained, Failure> {
     };
     let loaded = settings::load(args.r#for.mode(), &serve).map_err(|faulty| faulty.why)?;
     let Loaded { mut config, secrets } = loaded;
-    if !secrets.names.is_empty() {
+    if !secrets.specs.dns.is_empty() {
         return Err(
             "names that stand for several upstreams (dns+) are not looked up here: ask the router itself by \
                     POST /api/v1/explain, or take a snapshot of it"
@@ -107,19 +107,18 @@ async fn live(args: &Explain, body: &[u8]) -> Result<Explained, Failure> {
         );
     }
     let clock = Clock::new();
-    let many = secrets.specs.len();
+    let many = secrets.specs.single.len();
     let tree = std::mem::replace(&mut config.tree, paddler_core::schedule::trees::gateway());
     let statuses = StatusLoop::start(
         StatusBoard::with_options(tree, config.board_options()),
-        vec![Box::new(FixedList::new(secrets.specs))],
+        vec![Box::new(FixedList::new(secrets.specs.single))],
         Arc::new(HttpConnect::new(config.http_options())),
         Some(config.poll_options()),
         clock,
     );
     let published = statuses.published();
     let heard = |snapshot: &Snapshot| {
-        let has_said = |entry: &paddler_core::status::Entry| entry.report().is_some() || entry.failures() > 0;
-        snapshot.len() == many && snapshot.iter().all(|(_, entry)| has_said(entry))
+        snapshot.len() == many && snapshot.iter().all(|(_, entry)| entry.has_answered())
     };
     let all_heard = async {
         while !heard(&published.load()) {

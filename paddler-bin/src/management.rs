@@ -44,7 +44,7 @@ pub(crate) async fn answer(
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "here are /metrics, /healthz, /readyz and the API: /api/v1/upstreams, explain, snapshot and reload\n".to_owned(),
+            format!("here are /metrics, /healthz, /readyz, {}\n", api::PATHS),
         ),
     };
     Ok(response(request.uri.path(), status, content_type, text))

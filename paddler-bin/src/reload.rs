@@ -12,7 +12,7 @@ use std::time::Duration;
 use paddler_core::Moment;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Tls};
-use paddler_core::status::{Members, Snapshot};
+use paddler_core::status::{Entry, Members};
 use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use crate::Failure;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::files::{self, Contents, Watched};
-use crate::secrets;
+use crate::secrets::{self, Specs};
 use crate::settings::{self, Faulty, Loaded};
 use crate::stop::Hangups;
 
@@ -83,18 +83,11 @@ impl Report {
 /// Somebody who asks for a reload, and waits for how it went.
 pub(crate) type Request = oneshot::Sender<Report>;
 
-/// The upstreams of a config, each with its key.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Specs {
-    pub(crate) fixed: Vec<UpstreamSpec>,
-    /// Those whose host is a name for several.
-    pub(crate) names: Vec<UpstreamSpec>,
-}
-
-/// What puts them into force.
+/// What puts the upstreams of a config into force.
 pub(crate) struct Lists {
-    pub(crate) members: Members,
-    pub(crate) names: Members,
+    pub(crate) single: Members,
+    /// Those whose host is a name for several.
+    pub(crate) dns: Members,
 }
 
 /// Puts changed configs into force.
@@ -112,7 +105,8 @@ struct InForce {
     /// With what their owners have used.
     keys: Option<Keys>,
     poll: paddler_core::config::Poll,
-    fixed: Vec<(&'static str, String)>,
+    /// What waits for a restart when it changes: settings, with what they come to, always in the same order.
+    needs_restart: Vec<(&'static str, String)>,
     files: Vec<PathBuf>,
     tls: Option<Tls>,
 }
@@ -124,7 +118,7 @@ impl InForce {
             keys,
             tls,
             poll: config.poll,
-            fixed: config.fixed(),
+            needs_restart: config.fixed(),
             files: secrets::files(config),
         }
     }
@@ -254,10 +248,10 @@ impl Reloads {
                 "has changed, and waits for a restart; all else is in force"
             );
         }
-        let Specs { fixed, names } = &self.in_force.specs;
+        let Specs { single, dns } = &self.in_force.specs;
         tracing::info!(
-            upstreams = fixed.len(),
-            names = names.len(),
+            upstreams = single.len(),
+            names = dns.len(),
             "the config is in force"
         );
     }
@@ -265,12 +259,9 @@ impl Reloads {
     /// Puts it into force. Says what cannot be, without a restart.
     async fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
         let Loaded { config, secrets } = loaded;
-        let mut specs = Specs {
-            fixed: secrets.specs,
-            names: secrets.names,
-        };
-        keep_keys(&mut specs.fixed, &self.in_force.specs.fixed);
-        keep_keys(&mut specs.names, &self.in_force.specs.names);
+        let mut specs = secrets.specs;
+        keep_keys(&mut specs.single, &self.in_force.specs.single);
+        keep_keys(&mut specs.dns, &self.in_force.specs.dns);
         let mut now = InForce::new(&config, specs, None, self.in_force.tls.clone());
         if let (Some(ours), Some(new)) = (&self.in_force.tls, &secrets.tls) {
             ours.adopt(new);
@@ -289,48 +280,62 @@ impl Reloads {
             self.control.statuses.set_poll(Some(poll)).await?;
         }
         self.control.desk.reconfigure(options);
-        self.lists.names.set(now.specs.names.iter().cloned());
-        self.hand_over(&now.specs.fixed, patience).await;
-        let changed = now.fixed.iter().zip(&self.in_force.fixed);
+        self.hand_over(&now.specs, patience).await;
+        let changed = now.needs_restart.iter().zip(&self.in_force.needs_restart);
         let needs_restart = changed
             .filter(|(now, before)| now != before)
             .map(|(now, _)| now.0)
             .collect();
-        let fixed = std::mem::take(&mut self.in_force.fixed);
+        // What began stays in force.
+        now.needs_restart = std::mem::take(&mut self.in_force.needs_restart);
         now.keys = keys;
-        self.in_force = InForce { fixed, ..now };
+        self.in_force = now;
         Ok(needs_restart)
     }
 
-    /// Puts other upstreams in the place of those before. Who leaves stays until the new ones have been asked how they are, so
-    /// that there is always somebody who is known to serve.
-    async fn hand_over(&self, after: &[UpstreamSpec], patience: Duration) {
-        let (before, listed) = (by_id(&self.in_force.specs.fixed), by_id(after));
-        let addresses: HashSet<_> = after.iter().map(|spec| &spec.url).collect();
+    /// Puts other upstreams in the place of those before. Who leaves stays until the new ones have been asked how they are, and
+    /// somebody behind new names, so that there is always somebody who is known to serve.
+    async fn hand_over(&self, after: &Specs, patience: Duration) {
+        let before = &self.in_force.specs;
+        let (known, listed) = (by_id(&before.single), by_id(&after.single));
         // One address under two ids would get twice its share.
-        let leaves = |spec: &&UpstreamSpec| !listed.contains_key(&spec.id) && !addresses.contains(&spec.url);
-        let leaving: Vec<_> = self.in_force.specs.fixed.iter().filter(leaves).cloned().collect();
-        let new: Vec<_> = after
+        let stays = |spec: &UpstreamSpec| {
+            listed.contains_key(&spec.id) || after.single.iter().any(|other| other.same_place(spec))
+        };
+        let leaving: Vec<_> = before
+            .single
             .iter()
-            .filter(|spec| !before.contains_key(&spec.id))
+            .filter(|spec| !stays(spec))
+            .cloned()
             .collect();
-        if !leaving.is_empty() && !new.is_empty() {
-            self.lists.members.set(after.iter().cloned().chain(leaving));
-            let heard = |snapshot: &Snapshot| {
-                let entry = |spec: &&UpstreamSpec| snapshot.find(spec.id.as_str());
-                new.iter().all(|spec| {
-                    entry(spec).is_some_and(|entry| entry.report().is_some() || entry.failures() > 0)
-                })
+        let new: Vec<_> = after
+            .single
+            .iter()
+            .filter(|spec| !known.contains_key(&spec.id))
+            .collect();
+        let old_names = by_id(&before.dns);
+        let new_names = after.dns.iter().any(|spec| !old_names.contains_key(&spec.id));
+        self.lists.dns.set(after.dns.iter().cloned());
+        if !leaving.is_empty() && (!new.is_empty() || new_names) {
+            self.lists.single.set(after.single.iter().cloned().chain(leaving));
+            let is_named = |entry: &Entry| {
+                let id = &entry.spec().id;
+                !known.contains_key(id) && !listed.contains_key(id)
             };
-            let all_heard = async {
-                while !heard(&self.control.router.published().load()) {
-                    sleep(Duration::from_millis(10)).await;
-                }
-            };
+            let all_heard = self.control.until(|snapshot| {
+                let answers = |spec: &&UpstreamSpec| {
+                    snapshot
+                        .find(spec.id.as_str())
+                        .is_some_and(|entry| entry.has_answered())
+                };
+                let mut entries = snapshot.iter();
+                new.iter().all(answers)
+                    && (!new_names || entries.any(|(_, entry)| is_named(entry) && entry.has_answered()))
+            });
             if timeout(patience, all_heard).await.is_err() {
                 tracing::warn!("not every new upstream has said how it is");
             }
         }
-        self.lists.members.set(after.iter().cloned());
+        self.lists.single.set(after.single.iter().cloned());
     }
 }

@@ -10,7 +10,7 @@ use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
 use paddler_core::schedule::trees;
 use paddler_core::status::{
-    Health, MemberList, Members, NameList, Report, StatusBoard, StatusLoop, StatusSource,
+    DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
 };
 use paddler_core::upstream::http::Tcp;
 use tokio::net::TcpListener;
@@ -20,8 +20,8 @@ use tokio::time::sleep;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::front::{Desk, Front};
-use crate::reload::{Lists, Origin, Reloads, Specs};
-use crate::secrets::Secrets;
+use crate::reload::{Lists, Origin, Reloads};
+use crate::secrets::{Secrets, Specs};
 use crate::settings::Loaded;
 use crate::stop::{Hangups, Stops};
 use crate::{Failure, api, management, settings};
@@ -65,7 +65,6 @@ impl Gateway {
         let Loaded { mut config, secrets } = loaded;
         let Secrets {
             specs,
-            names,
             keys,
             management: management_keys,
             tls,
@@ -78,9 +77,9 @@ impl Gateway {
             None => None,
         };
         let clock = Clock::new();
-        let (members, list) = MemberList::new(specs.iter().cloned());
+        let (members, list) = MemberList::new(specs.single.iter().cloned());
         let (added, of_api) = MemberList::new([]);
-        let (names_in_force, behind_names) = NameList::new(names.iter().cloned(), NAMES_EVERY, Arc::new(Tcp));
+        let (dns, behind_names) = DnsList::new(specs.dns.iter().cloned(), NAMES_EVERY, Arc::new(Tcp));
         // Whose word counts first stands first.
         let sources: Vec<Box<dyn StatusSource>> = vec![
             Box::new(list.named("config")),
@@ -105,12 +104,9 @@ impl Gateway {
             management,
             management_keys,
             tls,
-            lists: Lists {
-                members,
-                names: names_in_force,
-            },
+            lists: Lists { single: members, dns },
             added,
-            specs: Specs { fixed: specs, names },
+            specs,
             keys,
             config,
         })
@@ -133,7 +129,7 @@ impl Gateway {
         loop {
             let snapshot = published.load();
             let ready = |report: &Report| report.health == Some(Health::Ready);
-            if snapshot.len() == self.specs.fixed.len()
+            if snapshot.len() == self.specs.single.len()
                 && snapshot
                     .iter()
                     .all(|(_, entry)| entry.report().is_some_and(ready))

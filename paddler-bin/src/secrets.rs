@@ -9,13 +9,18 @@ use paddler_core::upstream::http::{UpstreamKey, check_tls};
 
 use crate::settings::text;
 
+/// The upstreams of a config, each with its key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Specs {
+    pub(crate) single: Vec<UpstreamSpec>,
+    /// Those whose host is a name for several.
+    pub(crate) dns: Vec<UpstreamSpec>,
+}
+
 /// What a config comes to with the files that it names.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// The specs, each with its key.
-    pub(crate) specs: Vec<UpstreamSpec>,
-    /// The same of those whose host is a name for several.
-    pub(crate) names: Vec<UpstreamSpec>,
+    pub(crate) specs: Specs,
     /// The keys that clients may present, if the config wants any.
     pub(crate) keys: Option<Keys>,
     /// The keys that the management API wants, if it wants any.
@@ -30,14 +35,14 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
     let is_there = |file: &PathBuf| missing.iter().all(|missing| missing.path != file);
     let is_whole = |purpose| missing.iter().all(|missing| missing.purpose != purpose);
     let mut faults = Vec::new();
-    let (mut specs, mut names) = (Vec::new(), Vec::new());
+    let (mut single, mut dns) = (Vec::new(), Vec::new());
     for (at, upstream) in config.upstreams.iter().enumerate() {
         if !is_whole(FilePurpose::UpstreamKey(at)) || !is_whole(FilePurpose::UpstreamTls(at)) {
             continue;
         }
         match spec(upstream) {
-            Ok(spec) if upstream.by_name => names.push(spec),
-            Ok(spec) => specs.push(spec),
+            Ok(spec) if upstream.dns => dns.push(spec),
+            Ok(spec) => single.push(spec),
             Err(fault) => faults.push(fault),
         }
     }
@@ -69,8 +74,7 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
         return Err(faults);
     }
     Ok(Secrets {
-        specs,
-        names,
+        specs: Specs { single, dns },
         keys: clients,
         management,
         tls,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use paddler_core::schedule::{Language, Tree, trees};
+use paddler_core::schedule::{PictureFormat, Tree, trees};
 
 use crate::args::{BuiltIn, For, Format, TreeArgs};
 use crate::{Failure, settings};
@@ -13,8 +13,8 @@ pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
     let tree = named(args.config.as_deref(), args.r#for, args.built_in)?;
     let text = match args.format {
         Format::Text => tree.to_string(),
-        Format::Mermaid => tree.picture(Language::Mermaid).to_string(),
-        Format::Dot => tree.picture(Language::Dot).to_string(),
+        Format::Mermaid => tree.picture(PictureFormat::Mermaid).to_string(),
+        Format::Dot => tree.picture(PictureFormat::Dot).to_string(),
     };
     // Who reads it may have read enough.
     match io::stdout().write_all(text.as_bytes()) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use paddler_core::schedule::{Language, trees};
+use paddler_core::schedule::{PictureFormat, trees};
 
 use crate::path;
 use crate::support::program::run;
@@ -34,7 +34,7 @@ async fn a_tree_is_that_of_the_command_of_a_name_or_of_a_file() {
         "{own}"
     );
     let dot = printed(&["--format", "dot"]).await;
-    assert_eq!(dot, trees::gateway().picture(Language::Dot).to_string());
+    assert_eq!(dot, trees::gateway().picture(PictureFormat::Dot).to_string());
 }
 
 #[tokio::test]

@@ -160,8 +160,8 @@ pub struct UpstreamConfig {
     /// As it is written: `paddler` looks for a relative path beside the config file.
     pub api_key_file: Option<PathBuf>,
     /// Whether it is one upstream for each address of the host in its URL, which is looked up again and again
-    /// ([`NameList`](crate::status)): `dns+http://name:port`. Default: it is one, whatever its name leads to.
-    pub by_name: bool,
+    /// ([`DnsList`](crate::status)): `dns+http://name:port`. Default: it is one, whatever its name leads to.
+    pub dns: bool,
     /// Which of the list it was, from 0: before it in the text may stand others that are faulty.
     number: Option<usize>,
 }
@@ -172,7 +172,7 @@ impl UpstreamConfig {
         Self {
             spec,
             api_key_file: None,
-            by_name: false,
+            dns: false,
             number: None,
         }
     }

@@ -40,6 +40,6 @@ pub use filter::{Filter, FilterError, FilterFn, Lack, filter_fn};
 pub use node::{Alternative, Gate, Key, Node, NodeId};
 pub use outcome::{Class, Ending, Outcome, Picks, Reason};
 pub use pick::{Ask, Scratch};
-pub use picture::{Language, Picture};
+pub use picture::{Picture, PictureFormat};
 pub use record::{Record, RecordVersion};
 pub use tree::{Tree, TreeFault, TreeFaults};

@@ -8,10 +8,10 @@ use std::fmt::{self, Write as _};
 use super::node::{Alternative, Kind, Node};
 use super::tree::Tree;
 
-/// In which language a tree is drawn.
+/// As what a tree is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Language {
+pub enum PictureFormat {
     /// A flow chart of Mermaid, as Markdown pages show it.
     Mermaid,
     /// A directed graph of Graphviz.
@@ -21,38 +21,38 @@ pub enum Language {
 /// A tree as a flow chart: `Display` gives its text.
 ///
 /// ```
-/// use paddler_core::schedule::{Language, trees};
+/// use paddler_core::schedule::{PictureFormat, trees};
 ///
 /// let tree = trees::balancer();
-/// let chart = tree.picture(Language::Mermaid).to_string();
+/// let chart = tree.picture(PictureFormat::Mermaid).to_string();
 /// assert!(chart.starts_with("flowchart TD\n"));
 /// assert!(chart.contains(r#"n4["require slot"]"#) && chart.contains("n4 --> n5"));
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Picture<'t> {
     tree: &'t Tree,
-    language: Language,
+    format: PictureFormat,
 }
 
 impl Tree {
     /// This tree as a flow chart.
-    pub fn picture(&self, language: Language) -> Picture<'_> {
-        Picture { tree: self, language }
+    pub fn picture(&self, format: PictureFormat) -> Picture<'_> {
+        Picture { tree: self, format }
     }
 }
 
 impl fmt::Display for Picture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut chart = Chart {
-            language: self.language,
+            format: self.format,
             boxes: String::new(),
             arrows: String::new(),
         };
         chart.node(self.tree.root(), Vec::new());
         let Chart { boxes, arrows, .. } = chart;
-        match self.language {
-            Language::Mermaid => write!(f, "flowchart TD\n{boxes}{arrows}"),
-            Language::Dot => write!(f, "digraph tree {{\n  node [shape=box]\n{boxes}{arrows}}}\n"),
+        match self.format {
+            PictureFormat::Mermaid => write!(f, "flowchart TD\n{boxes}{arrows}"),
+            PictureFormat::Dot => write!(f, "digraph tree {{\n  node [shape=box]\n{boxes}{arrows}}}\n"),
         }
     }
 }
@@ -71,7 +71,7 @@ enum Shape {
 }
 
 struct Chart {
-    language: Language,
+    format: PictureFormat,
     boxes: String,
     arrows: String,
 }
@@ -129,31 +129,31 @@ impl Chart {
     fn draw(&mut self, node: &Node, shape: &Shape, from: Vec<Open>) {
         let (id, title) = (node.id.get(), self.text(&node.title()));
         let (boxes, arrows) = (&mut self.boxes, &mut self.arrows);
-        let drawn = match (self.language, shape) {
-            (Language::Mermaid, Shape::Filter) => writeln!(boxes, "  n{id}[{title}]"),
-            (Language::Mermaid, Shape::Fork) => writeln!(boxes, "  n{id}{{{title}}}"),
-            (Language::Mermaid, Shape::End) => writeln!(boxes, "  n{id}([{title}])"),
-            (Language::Dot, Shape::Filter) => writeln!(boxes, "  n{id} [label={title}]"),
-            (Language::Dot, Shape::Fork) => writeln!(boxes, "  n{id} [label={title}, shape=diamond]"),
-            (Language::Dot, Shape::End) => writeln!(boxes, "  n{id} [label={title}, shape=oval]"),
+        let drawn = match (self.format, shape) {
+            (PictureFormat::Mermaid, Shape::Filter) => writeln!(boxes, "  n{id}[{title}]"),
+            (PictureFormat::Mermaid, Shape::Fork) => writeln!(boxes, "  n{id}{{{title}}}"),
+            (PictureFormat::Mermaid, Shape::End) => writeln!(boxes, "  n{id}([{title}])"),
+            (PictureFormat::Dot, Shape::Filter) => writeln!(boxes, "  n{id} [label={title}]"),
+            (PictureFormat::Dot, Shape::Fork) => writeln!(boxes, "  n{id} [label={title}, shape=diamond]"),
+            (PictureFormat::Dot, Shape::End) => writeln!(boxes, "  n{id} [label={title}, shape=oval]"),
         };
         let drawn = from.into_iter().fold(drawn, |drawn, (start, word)| {
             let word = match word.as_str() {
                 "" => None,
-                word => Some(text(self.language, word)),
+                word => Some(text(self.format, word)),
             };
-            drawn.and(match (self.language, word) {
-                (Language::Mermaid, None) => writeln!(arrows, "  n{start} --> n{id}"),
-                (Language::Mermaid, Some(word)) => writeln!(arrows, "  n{start} -->|{word}| n{id}"),
-                (Language::Dot, None) => writeln!(arrows, "  n{start} -> n{id}"),
-                (Language::Dot, Some(word)) => writeln!(arrows, "  n{start} -> n{id} [label={word}]"),
+            drawn.and(match (self.format, word) {
+                (PictureFormat::Mermaid, None) => writeln!(arrows, "  n{start} --> n{id}"),
+                (PictureFormat::Mermaid, Some(word)) => writeln!(arrows, "  n{start} -->|{word}| n{id}"),
+                (PictureFormat::Dot, None) => writeln!(arrows, "  n{start} -> n{id}"),
+                (PictureFormat::Dot, Some(word)) => writeln!(arrows, "  n{start} -> n{id} [label={word}]"),
             })
         });
         debug_assert!(drawn.is_ok(), "writing to a string does not fail");
     }
 
     fn text(&self, text: &str) -> String {
-        self::text(self.language, text)
+        self::text(self.format, text)
     }
 }
 
@@ -163,19 +163,19 @@ fn alternative((number, one): (usize, &Alternative)) -> (String, &Node) {
         Some(patience) => format!(", for {patience:?}"),
         None => String::new(),
     };
-    (format!("{}.{after}", number + 1), &one.node)
+    (format!("{}{after}", number + 1), &one.node)
 }
 
 /// In quotes. Names of models and reasons are other people's: what ends a text or begins markup in it is written otherwise.
-fn text(language: Language, text: &str) -> String {
+fn text(format: PictureFormat, text: &str) -> String {
     let mut quoted = String::from('"');
     for each in text.chars() {
-        match (language, each) {
+        match (format, each) {
             (_, control) if control.is_control() => quoted.push(' '),
-            (Language::Mermaid, '"' | '#' | '<' | '>' | '&' | ';' | '`' | '\\') => {
+            (PictureFormat::Mermaid, '"' | '#' | '<' | '>' | '&' | ';' | '`' | '\\') => {
                 quoted.push_str(&format!("#{};", u32::from(each)));
             }
-            (Language::Dot, '"' | '\\') => quoted.extend(['\\', each]),
+            (PictureFormat::Dot, '"' | '\\') => quoted.extend(['\\', each]),
             _ => quoted.push(each),
         }
     }
@@ -191,8 +191,8 @@ mod tests {
     use crate::schedule::filters::{model, slot};
     use crate::schedule::{Class, Condition, Gate, Key, Signals, costs, trees};
 
-    fn lines(tree: &Tree, language: Language) -> Vec<String> {
-        let picture = tree.picture(language).to_string();
+    fn lines(tree: &Tree, format: PictureFormat) -> Vec<String> {
+        let picture = tree.picture(format).to_string();
         picture.lines().map(|line| line.trim().to_owned()).collect()
     }
 
@@ -212,8 +212,8 @@ mod tests {
             "n3 --> n5",
             "n2 -->|\"no\"| n5",
         ];
-        assert_eq!(lines(&tree, Language::Mermaid), expected);
-        let dot = lines(&tree, Language::Dot);
+        assert_eq!(lines(&tree, PictureFormat::Mermaid), expected);
+        let dot = lines(&tree, PictureFormat::Dot);
         assert_eq!(dot[0], "digraph tree {");
         assert!(dot.contains(&"n2 [label=\"when adapter\", shape=diamond]".to_owned()));
         assert!(dot.contains(&"n2 -> n5 [label=\"no\"]".to_owned()));
@@ -242,21 +242,21 @@ mod tests {
             Node::gate(gate, Node::random(), Node::reject(Class::Shed, "\\full\"")),
         );
         let tree = Tree::new(Signals::Reported, root).unwrap();
-        let chart = lines(&tree, Language::Mermaid);
+        let chart = lines(&tree, PictureFormat::Mermaid);
         let has = |text: &str| assert!(chart.iter().any(|line| line == text), "{text} in {chart:#?}");
         has("n0 -->|\"evil#34;] --#62;x#60;script#62;\"| n1");
-        has("n1 -->|\"1., for 5s\"| n2");
-        has("n1 -->|\"2.\"| n3");
+        has("n1 -->|\"1, for 5s\"| n2");
+        has("n1 -->|\"2\"| n3");
         has("n4 -->|\"3 of 4\"| n6");
         has("n0 -->|\"else\"| n7");
         assert!(
-            tree.picture(Language::Dot)
+            tree.picture(PictureFormat::Dot)
                 .to_string()
                 .contains("\"reject shed \\\\full\\\"\"")
         );
         // Each node but lists has its box, and all but the first an arrow that leads to it.
         for tree in [tree, trees::seed(), trees::gateway(), trees::balancer()] {
-            let chart = lines(&tree, Language::Mermaid);
+            let chart = lines(&tree, PictureFormat::Mermaid);
             let first = chart[1].split(['[', '{', '(']).next().unwrap().to_owned();
             for line in chart.iter().skip(2).filter(|line| !line.contains("-->")) {
                 let id = line.split(['[', '{', '(']).next().unwrap();

@@ -11,9 +11,9 @@ mod change;
 mod claims;
 mod columns;
 mod could;
-mod event;
 #[cfg(feature = "proxy")]
-mod named;
+mod dns;
+mod event;
 mod names;
 #[cfg(feature = "proxy")]
 mod poll;
@@ -37,7 +37,7 @@ pub use report::{Adapters, Degraded, Health, Report, Signal};
 pub use snapshot::{Entry, Snapshot};
 
 #[cfg(feature = "proxy")]
-pub use named::NameList;
+pub use dns::DnsList;
 #[cfg(feature = "proxy")]
 pub use poll::PollOptions;
 #[cfg(feature = "proxy")]

@@ -97,6 +97,11 @@ impl Entry {
         self.others
     }
 
+    /// Whether it has said how it is, or could not when it was asked.
+    pub fn has_answered(&self) -> bool {
+        self.report.is_some() || self.failures > 0
+    }
+
     /// Polls that have failed since the last report.
     pub fn failures(&self) -> u32 {
         self.failures

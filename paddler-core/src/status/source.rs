@@ -92,7 +92,7 @@ pub(super) struct Told {
     events: VecDeque<StatusEvent>,
 }
 
-/// Replaces the list of a [`MemberList`] or of a [`NameList`](super::NameList). Dropped, the last list stays.
+/// Replaces the list of a [`MemberList`] or of a [`DnsList`](super::DnsList). Dropped, the last list stays.
 #[derive(Debug)]
 pub struct Members(watch::Sender<Vec<UpstreamSpec>>);
 
@@ -154,6 +154,11 @@ impl Members {
     ) -> (Self, watch::Receiver<Vec<UpstreamSpec>>) {
         let (set, wanted) = watch::channel(upstreams.into_iter().collect());
         (Self(set), wanted)
+    }
+
+    /// Changes the list in place.
+    pub fn edit(&self, change: impl FnOnce(&mut Vec<UpstreamSpec>)) {
+        self.0.send_modify(change);
     }
 
     /// Puts this list in the place of the one before. Of two with one id the later one counts.

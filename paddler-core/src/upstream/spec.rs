@@ -268,6 +268,14 @@ impl UpstreamSpec {
         Ok((host.to_owned(), port))
     }
 
+    /// Whether both listen at one host and port, and so are one upstream.
+    pub fn same_place(&self, other: &Self) -> bool {
+        match (self.host_and_port(), other.host_and_port()) {
+            (Ok(own), Ok(other)) => own == other,
+            _ => false,
+        }
+    }
+
     /// Whether nothing is different; of extensions, whether they are the very same values.
     pub fn same_as(&self, other: &Self) -> bool {
         let Self {

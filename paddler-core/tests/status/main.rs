@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod degraded;
+mod dns;
 mod engines;
 mod fake;
 mod keeper;
 mod log;
 mod members;
-mod named;
 mod page;
 mod polls;
 mod rig;

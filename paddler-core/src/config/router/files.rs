@@ -77,7 +77,7 @@ macro_rules! named_files {
             let UpstreamConfig {
                 spec: UpstreamSpec { protocol, .. },
                 api_key_file,
-                by_name: _,
+                dns: _,
                 number,
             } = upstream;
             let Protocol {

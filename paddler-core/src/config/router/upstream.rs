@@ -29,7 +29,7 @@ const HTTP2: [(&str, Http2); 3] = [
 const HOSTS: [(&str, HostHeader); 2] = [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
 
 /// What stands before a URL whose host is a name for several.
-const BY_NAME: &str = "dns+";
+const DNS: &str = "dns+";
 
 /// All that can be read; the others have their faults.
 pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig> {
@@ -62,11 +62,11 @@ pub(super) fn upstream(
     let mut fields = at.fields(faults)?;
     let id_at = fields.take("id", faults);
     let url_at = fields.need("url", faults);
-    let mut by_name = false;
+    let mut dns = false;
     let address = url_at.as_ref().and_then(|at| match &at.value.kind {
         Kind::String(text) => {
-            let url = text.strip_prefix(BY_NAME);
-            by_name = url.is_some();
+            let url = text.strip_prefix(DNS);
+            dns = url.is_some();
             let parsed = parse(url.unwrap_or(text));
             at.parsed(
                 faults,
@@ -75,7 +75,7 @@ pub(super) fn upstream(
         }
         _ => at.wrong(faults, "a url such as http://host:port"),
     });
-    if let Some(at) = id_at.as_ref().filter(|_| by_name) {
+    if let Some(at) = id_at.as_ref().filter(|_| dns) {
         let problem = "those behind a name are called by their addresses";
         at.fault_mend(faults, problem, "leave `id` out, and tell them by `labels`");
     }
@@ -116,7 +116,7 @@ pub(super) fn upstream(
     let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
     let mut upstream = settings(spec);
     upstream.number = Some(index);
-    upstream.by_name = by_name;
+    upstream.dns = dns;
     Some(upstream)
 }
 
@@ -204,7 +204,7 @@ fn settings(
         UpstreamConfig {
             spec,
             api_key_file,
-            by_name: false,
+            dns: false,
             number: None,
         }
     }

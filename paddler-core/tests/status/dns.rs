@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use paddler_core::schedule::trees;
-use paddler_core::status::{NameList, Snapshot};
+use paddler_core::status::{DnsList, Snapshot};
 use paddler_core::upstream::http::{Dial, HttpConnect, Io};
 use tokio::time::{Instant, sleep};
 
@@ -65,7 +65,7 @@ async fn replicas_join_and_leave_as_the_name_says_and_stay_while_it_says_nothing
     let resolver = Arc::new(Resolver::default());
     resolver.now(&[("pool", &["10.0.0.2", "10.0.0.1", "10.0.0.1"])]);
     let ten = Duration::from_secs(10);
-    let (names, list) = NameList::new(
+    let (names, list) = DnsList::new(
         [spec("any", "http://pool:8000").label("zone", "a")],
         ten,
         resolver.clone(),

@@ -29,24 +29,24 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use paddler_core::status::{NameList, StatusEvent, StatusSource};
+/// use paddler_core::status::{DnsList, StatusEvent, StatusSource};
 /// use paddler_core::upstream::{UpstreamSpec, http::Tcp};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let engines = UpstreamSpec::new("engines", "http://localhost:8000")?;
-/// let (_names, mut list) = NameList::new([engines], Duration::from_secs(10), Arc::new(Tcp));
+/// let (_names, mut list) = DnsList::new([engines], Duration::from_secs(10), Arc::new(Tcp));
 /// let Some(StatusEvent::Upsert(engine)) = list.next().await else { panic!() };
 /// assert!(engine.id.as_str().ends_with(":8000") && engine.id.as_str() != "localhost:8000");
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct NameList {
+pub struct DnsList {
     wanted: watch::Receiver<Vec<UpstreamSpec>>,
     every: Duration,
     dial: Arc<dyn Dial>,
     /// When the names are looked up next.
     due: Instant,
-    /// By host and port. `Err`: there was no answer, and none before.
+    /// By host and port.
     answers: HashMap<(String, u16), Answer>,
     told: Told,
 }
@@ -59,7 +59,7 @@ struct Answer {
     failed: bool,
 }
 
-impl NameList {
+impl DnsList {
     /// The upstreams behind the names in the URLs of these specs, whose ids count for nothing; looked up every so often, at least
     /// a second apart, by what [`Dial::resolve`] says. What is given besides replaces the list, as with a
     /// [`MemberList`](super::MemberList).
@@ -161,7 +161,7 @@ impl NameList {
 }
 
 #[async_trait]
-impl StatusSource for NameList {
+impl StatusSource for DnsList {
     async fn next(&mut self) -> Option<StatusEvent> {
         loop {
             if let Some(event) = self.told.next() {

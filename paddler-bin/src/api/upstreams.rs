@@ -1,0 +1,161 @@
+//! How are upstreams looked at, added, taken away and drained by the management API?
+
+use std::time::Duration;
+
+use http::StatusCode;
+use hyper::body::Incoming;
+use paddler_core::config::{UpstreamConfig, Value as Written};
+use paddler_core::observe::UpstreamStatus;
+use paddler_core::status::Entry;
+use paddler_core::upstream::{UpstreamId, UpstreamSpec};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Answer, error, whole};
+use crate::control::Control;
+
+/// The name of the source for which the API speaks.
+pub(crate) const OWN: &str = "api";
+
+/// The largest upstream that is added, in bytes: one with a few hundred models.
+const LARGEST: usize = 64 * 1024;
+
+pub(super) fn all(control: &Control) -> Vec<UpstreamStatus> {
+    let mut all = UpstreamStatus::all(&control.router.published().load(), control.now());
+    all.sort_by(|one, other| one.id.cmp(&other.id));
+    all
+}
+
+pub(super) fn known(control: &Control, id: &str) -> Result<UpstreamStatus, Answer> {
+    let known = UpstreamStatus::find(&control.router.published().load(), id, control.now());
+    known.ok_or_else(|| {
+        let ids: Vec<_> = all(control).into_iter().map(|upstream| upstream.id).collect();
+        let message = format!("there is no upstream {id:?}");
+        (StatusCode::NOT_FOUND, json!({"error": message, "known": ids}))
+    })
+}
+
+fn name(id: &str) -> Result<UpstreamId, Answer> {
+    UpstreamId::new(id).map_err(|_| error(StatusCode::NOT_FOUND, "no upstream has such an id"))
+}
+
+pub(super) async fn drain(control: &Control, id: &str, draining: bool) -> Result<Answer, Answer> {
+    let name = name(id)?;
+    let done = control.statuses.set_draining(name.clone(), draining).await;
+    let done = done.map_err(|ended| error(StatusCode::SERVICE_UNAVAILABLE, &ended.to_string()))?;
+    if done {
+        tracing::info!(upstream = %name, draining, "told by the management API");
+    }
+    match known(control, id) {
+        // It is away, and was drained when it left.
+        Err(_) if done => Ok((
+            StatusCode::OK,
+            json!({"id": id, "draining": draining, "away": true}),
+        )),
+        known => Ok((StatusCode::OK, json!(known?))),
+    }
+}
+
+/// Adds the upstream of this body. It is there until it is taken away or the program ends.
+pub(super) async fn add(control: &Control, body: Incoming) -> Result<Answer, Answer> {
+    let spec = read(&whole(body, LARGEST).await?)?;
+    if let Some(message) = conflict(control, &spec).await? {
+        return Err(error(StatusCode::CONFLICT, &message));
+    }
+    tracing::info!(upstream = %spec.id, url = spec.url, "added by the management API");
+    let replaced = control.add(spec.clone());
+    let is_there = |entry: &Entry| {
+        let now = entry.spec();
+        (&now.url, &now.labels, &now.models, &now.limits)
+            == (&spec.url, &spec.labels, &spec.models, &spec.limits)
+    };
+    settled(control, &spec.id, |entry| entry.is_some_and(is_there)).await;
+    Ok(match known(control, spec.id.as_str()) {
+        Ok(upstream) if replaced => (StatusCode::OK, json!(upstream)),
+        Ok(upstream) => (StatusCode::CREATED, json!(upstream)),
+        // It is not on the board yet, or cannot be connected to, as the log says.
+        Err(_) => (StatusCode::ACCEPTED, json!({"id": spec.id})),
+    })
+}
+
+/// An upstream in the words of a config file.
+fn read(body: &[u8]) -> Result<UpstreamSpec, Answer> {
+    let json: Value = serde_json::from_slice(body)
+        .map_err(|why| error(StatusCode::BAD_REQUEST, &format!("this is no JSON: {why}")))?;
+    let read = Written::from_json(&json).and_then(|value| UpstreamConfig::from_value(&value, ""));
+    let upstream = read.map_err(|faults| {
+        let faults: Vec<_> = faults.faults.iter().map(ToString::to_string).collect();
+        let all = json!({"error": faults.join("; "), "faults": faults});
+        (StatusCode::UNPROCESSABLE_ENTITY, all)
+    })?;
+    let tls = &upstream.spec.protocol.tls;
+    let files = [&upstream.api_key_file, &tls.ca, &tls.certificate, &tls.key];
+    if files.iter().any(|file| file.is_some()) || upstream.dns {
+        let message = "files and dns+ names are for the config file: whoever may ask here may not have files of this machine read";
+        return Err(error(StatusCode::UNPROCESSABLE_ENTITY, message));
+    }
+    Ok(upstream.spec)
+}
+
+/// Why it cannot be added.
+async fn conflict(control: &Control, spec: &UpstreamSpec) -> Result<Option<String>, Answer> {
+    if let Some(owner) = teller(control, &spec.id).await?.filter(|owner| *owner != OWN) {
+        return Ok(Some(format!(
+            "{} is told by {}: change it there",
+            spec.id,
+            named(owner)
+        )));
+    }
+    let there = control.router.published().load();
+    let mut others = there.iter().map(|(_, entry)| entry.spec());
+    let twin = others.find(|other| other.id != spec.id && other.same_place(spec));
+    Ok(twin.map(|twin| {
+        let url = &spec.url;
+        format!(
+            "{url} is there already, as {}: one upstream that is named twice is one",
+            twin.id
+        )
+    }))
+}
+
+/// A source, as people know it.
+fn named(source: &str) -> &str {
+    match source {
+        "config" => "the config",
+        "dns" => "a dns+ name of the config",
+        other => other,
+    }
+}
+
+/// Waits, for as long as the board takes at most, until it has this.
+async fn settled(control: &Control, id: &UpstreamId, holds: impl Fn(Option<&Entry>) -> bool) {
+    let settled = control.until(|snapshot| holds(snapshot.find(id.as_str()).map(|entry| &**entry)));
+    // It is told as it is then.
+    timeout(Duration::from_secs(1), settled).await.ok();
+}
+
+async fn teller(control: &Control, id: &UpstreamId) -> Result<Option<&'static str>, Answer> {
+    let told = control.statuses.who_tells(id.clone()).await;
+    told.map_err(|ended| error(StatusCode::SERVICE_UNAVAILABLE, &ended.to_string()))
+}
+
+pub(super) async fn remove(control: &Control, id: &str) -> Result<Answer, Answer> {
+    let name = name(id)?;
+    if control.remove(&name) {
+        tracing::info!(upstream = %name, "taken away by the management API");
+        settled(control, &name, |entry| entry.is_none()).await;
+        return Ok((StatusCode::OK, json!({"id": id, "removed": true})));
+    }
+    match teller(control, &name).await? {
+        Some(owner) => {
+            let message = format!(
+                "{name} is told by {}: take it away there, or drain it",
+                named(owner)
+            );
+            Err(error(StatusCode::CONFLICT, &message))
+        }
+        None => Err(known(control, id)
+            .err()
+            .unwrap_or_else(|| error(StatusCode::NOT_FOUND, "it has left"))),
+    }
+}
