@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::Moment;
+use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::Facts;
 use paddler_core::schedule::{Ask, Class, Outcome, Reason, Scratch, trees};
 use paddler_core::status::{
@@ -503,4 +504,23 @@ fn models_of_the_spec_are_known_before_any_report() {
         NOW,
     );
     assert!(!board.publish(NOW).models_complete());
+}
+
+/// One that refuses our key says that it is ready, and nothing else: whoever looks has to see why nobody is sent there.
+#[test]
+fn what_an_upstream_does_not_tell_is_seen_in_its_status() {
+    let mut board = board(&["a", "b"]);
+    let missing = Degraded {
+        signal: Signal::Slots,
+        expected: "/slots".to_owned(),
+        found: "401: the upstream wants a key".to_owned(),
+    };
+    let mut report = Report::new();
+    report.degraded.push(missing.clone());
+    board.apply(said("a", report), NOW);
+    board.apply(said("b", Report::new()), NOW);
+    let snapshot = board.publish(NOW);
+    let status = |name| UpstreamStatus::find(&snapshot, name, NOW).unwrap();
+    assert_eq!(status("a").degraded, [missing]);
+    assert!(status("b").degraded.is_empty());
 }

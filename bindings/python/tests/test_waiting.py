@@ -219,15 +219,25 @@ def test_an_engine_is_polled_with_its_key(engines: Callable[..., Engine], tmp_pa
         board.upsert(name, url, **key)
     with pytest.raises(ValueError, match="visible ASCII"):
         board.upsert("bad", url, api_key="a\nkey")
+    with pytest.raises(ValueError, match="upsert each address"):
+        board.upsert("name", "dns+http://engines:8000")
+    with pytest.raises(FileNotFoundError, match="no-such-key"):
+        board.upsert("bad", url, api_key_file=str(tmp_path / "no-such-key"))
 
     def limits() -> dict[str, int | None]:
         return {one["id"]: one.get("limit_weight") for one in board.statuses()}
+
+    def refused(name: str) -> bool:
+        told = next(one for one in board.statuses() if one["id"] == name)
+        return any(one["found"].startswith("401: ") for one in told.get("degraded", []))
 
     with board.start(poll_interval=0.02):
         eventually("its slots are told", lambda: [limits()[name] for name in ("named", "filed")] == [3, 3])
         polled = {one["id"]: one for one in board.statuses()}
         eventually("all were polled", lambda: all("report_age_seconds" in one or one["failed_polls"] for one in board.statuses()))
         assert limits() == {"named": 3, "filed": 3, "none": None, "wrong": None}, polled
+        eventually("a wrong key is told", lambda: all(refused(name) for name in ("none", "wrong")))
+        assert not refused("named") and not refused("filed")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::Moment;
 use crate::health::{Cause, HealthState, UpstreamHealth};
-use crate::status::{Entry, Health, Snapshot};
+use crate::status::{Degraded, Entry, Health, Snapshot};
 use crate::upstream::UpstreamIndex;
 
 /// One upstream, as it can be told. What is not known is left out: a missing figure is never a zero.
@@ -74,6 +74,9 @@ pub struct UpstreamStatus {
     /// Why the last of them failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// What its last report should have said and did not, and what was found instead: where it refuses our key, this says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub degraded: Vec<Degraded>,
 }
 
 /// Whether an upstream is sent work, by what became of its requests: [`UpstreamHealth`], with times from now on.
@@ -171,6 +174,7 @@ impl UpstreamStatus {
             report_age: report.map(|_| now.since(entry.reported_at())),
             failed_polls: entry.failures(),
             last_failure: entry.last_failure().map(ToString::to_string),
+            degraded: report.map(|report| report.degraded.clone()).unwrap_or_default(),
         }
     }
 }

@@ -40,7 +40,7 @@ from ._paddler import (
     read_vllm,
 )
 from ._router import Router
-from ._status import ServiceStatus, Status
+from ._status import Degraded, ServiceStatus, Status
 
 __all__ = [
     "BadRequest",
@@ -48,6 +48,7 @@ __all__ = [
     "Busy",
     "Candidate",
     "ConfigError",
+    "Degraded",
     "Explanation",
     "Facts",
     "Fault",

@@ -25,6 +25,14 @@ class ServiceStatus(_Service, total=False):
     """For how long it has asked to be left alone."""
 
 
+class Degraded(TypedDict):
+    """What a report should have said and did not: which ``signal``, where it was looked for, and what was found there."""
+
+    signal: str
+    expected: str
+    found: str
+
+
 class _Status(TypedDict):
     id: str
     url: str
@@ -51,3 +59,5 @@ class Status(_Status, total=False):
     running: int
     waiting: int
     kv_cache_usage: float
+    degraded: list[Degraded]
+    """What its last report left out, such as everything that an engine keeps from a wrong key."""
