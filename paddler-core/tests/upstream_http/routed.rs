@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::Request;
+#[cfg(feature = "http2")]
 use http_body_util::BodyExt as _;
 use paddler_core::Clock;
 use paddler_core::forward::{Body, Router, RouterOptions};
