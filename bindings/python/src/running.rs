@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use paddler_core::Clock;
-use paddler_core::forward::{Background, RouterOptions, Untold};
+use paddler_core::forward::{Background, RouterOptions, ThreadEnd, Untold};
 use paddler_core::status::{Change, PollOptions, StatusBoard};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -22,8 +22,9 @@ const SIGNALS: Duration = Duration::from_millis(50);
 /// How often this process was forked off, as far as its own past goes.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// All that run, to be ended before the interpreter is.
-static ALL: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
+/// All threads of this process that have not ended, to be ended before the interpreter is. Of one that was told to end nothing
+/// else may be left.
+static ALL: Mutex<Vec<(Weak<Running>, ThreadEnd, u64)>> = Mutex::new(Vec::new());
 
 /// In a child, the threads of its parent are not there.
 #[pyfunction(name = "_forked")]
@@ -33,9 +34,20 @@ pub(crate) fn forked() {
 
 #[pyfunction(name = "_stop_all")]
 pub(crate) fn stop_all(py: Python<'_>) -> PyResult<()> {
-    let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut all = all.iter().filter_map(Weak::upgrade);
-    all.try_for_each(|running| running.stop(py))
+    let mut all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
+    all.retain(|(.., forks)| *forks == FORKS.load(Relaxed));
+    for running in all.iter().filter_map(|(running, ..)| running.upgrade()) {
+        running.background.stop();
+    }
+    all.iter().try_for_each(|(_, end, _)| ended(py, end))
+}
+
+/// Waits until a thread has ended, unless that is interrupted.
+fn ended(py: Python<'_>, end: &ThreadEnd) -> PyResult<()> {
+    while !py.detach(|| end.wait(SIGNALS)) {
+        py.check_signals()?;
+    }
+    Ok(())
 }
 
 /// Who would wait here would wait for himself.
@@ -62,8 +74,8 @@ impl Running {
             forks: FORKS.load(Relaxed),
         });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|one| one.strong_count() > 0);
-        all.push(Arc::downgrade(&running));
+        all.retain(|(_, end, forks)| *forks == running.forks && !end.wait(Duration::ZERO));
+        all.push((Arc::downgrade(&running), running.background.end(), running.forks));
         Ok(running)
     }
 
@@ -87,15 +99,21 @@ impl Running {
         }
     }
 
-    /// Tells the board. Whether who it is about is known.
+    /// Tells the board, also if that is interrupted. Whether who it is about is known.
     pub(crate) fn change(&self, py: Python<'_>, change: Change) -> PyResult<bool> {
+        let untold = |untold| match untold {
+            Untold::Ended => stopped(),
+            Untold::Here => here(),
+            no_way => invalid(no_way),
+        };
         let background = self.background()?;
-        py.detach(|| background.tell(change))
-            .map_err(|untold| match untold {
-                Untold::Ended => stopped(),
-                Untold::Here => here(),
-                no_way => invalid(no_way),
-            })
+        let mut telling = py.detach(|| background.begin_to_tell(change)).map_err(untold)?;
+        loop {
+            if let Some(heard) = py.detach(|| telling.wait(SIGNALS)) {
+                return heard.map_err(untold);
+            }
+            py.check_signals()?;
+        }
     }
 
     /// Ends the thread, and waits until it has ended: for as long as the function of Python's takes that it asks just then.
@@ -107,12 +125,8 @@ impl Running {
             return Ok(());
         };
         self.not_here()?;
-        if let Some(mut thread) = background.stop() {
-            while !py.detach(|| thread.wait(SIGNALS)) {
-                py.check_signals()?;
-            }
-        }
-        Ok(())
+        background.stop();
+        ended(py, &background.end())
     }
 }
 

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -52,7 +52,9 @@ thread_local! {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Background {
-    thread: Mutex<Option<Thread>>,
+    /// Dropped, it tells the thread to end.
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    end: ThreadEnd,
     id: ThreadId,
     stopping: Arc<AtomicBool>,
     handle: Handle,
@@ -67,12 +69,6 @@ impl fmt::Debug for Background {
             .field("statuses", &self.statuses)
             .finish_non_exhaustive()
     }
-}
-
-/// The thread, as long as it is to run.
-struct Thread {
-    stop: oneshot::Sender<()>,
-    ended: Receiver<()>,
 }
 
 /// Why a board in the background was not told.
@@ -119,15 +115,15 @@ impl Background {
         let router = Router::new(statuses.published(), clock, options);
         drop(entered);
         let (stop, stopped) = oneshot::channel();
-        let (tell, ended) = channel();
-        let stopping = Arc::new(AtomicBool::new(false));
-        let of_thread = stopping.clone();
+        let (end, stopping) = (ThreadEnd::default(), Arc::new(AtomicBool::new(false)));
+        let (ends, of_thread) = (Ends(end.clone()), stopping.clone());
         let thread = std::thread::Builder::new()
             .name("paddler".into())
             .stack_size(STACK)
-            .spawn(move || run(runtime, of_thread, stopped, tell))?;
+            .spawn(move || run(runtime, of_thread, stopped, ends))?;
         let background = Self {
-            thread: Mutex::new(Some(Thread { stop, ended })),
+            stop: Mutex::new(Some(stop)),
+            end,
             id: thread.thread().id(),
             stopping,
             handle,
@@ -138,7 +134,8 @@ impl Background {
         let specs = known.iter().map(|(_, entry)| (**entry.spec()).clone());
         let again = specs.map(|spec| StatusEvent::Upsert(spec).into());
         for change in again.chain([Change::Publish]) {
-            background.heard(change).map_err(io::Error::other)?;
+            let heard = background.say(change).wait(Duration::MAX);
+            heard.unwrap_or(Err(Untold::Ended)).map_err(io::Error::other)?;
         }
         Ok(background)
     }
@@ -158,6 +155,16 @@ impl Background {
     /// # Errors
     /// [`Untold`]: nothing was changed.
     pub fn tell(&self, change: Change) -> Result<bool, Untold> {
+        self.begin_to_tell(change)?
+            .wait(Duration::MAX)
+            .unwrap_or(Err(Untold::Ended))
+    }
+
+    /// The same, for a host that looks after something else while it is not heard, such as signals.
+    ///
+    /// # Errors
+    /// [`Untold`], where that is known at once.
+    pub fn begin_to_tell(&self, change: Change) -> Result<Telling, Untold> {
         if self.is_here() {
             return Err(Untold::Here);
         }
@@ -167,18 +174,18 @@ impl Background {
             let way = self.connect.connect(spec);
             way.map_err(|error| Untold::NoWay(spec.id.clone(), error))?;
         }
-        self.heard(change)
+        Ok(self.say(change))
     }
 
-    fn heard(&self, change: Change) -> Result<bool, Untold> {
+    fn say(&self, change: Change) -> Telling {
         let (tell, hear) = sync_channel(1);
         let statuses = self.statuses.clone();
         self.spawn(async move {
-            // Who asked waits.
-            tell.send(statuses.change(change).await).ok();
+            // Nobody hears it who has gone meanwhile.
+            tell.send(statuses.change(change).await.map_err(|_| Untold::Ended))
+                .ok();
         });
-        let heard = hear.recv().map_err(|_| Untold::Ended)?;
-        heard.map_err(|_| Untold::Ended)
+        Telling(hear)
     }
 
     /// Whether this is its own thread: the host is asked while the board decides.
@@ -192,22 +199,25 @@ impl Background {
         STOPPING.with_borrow(|stopping| Some(stopping.as_ref()?.load(Relaxed)))
     }
 
-    /// Tells the thread to end. `None`: somebody has told it before. Who waits for a place does so in vain.
-    pub fn stop(&self) -> Option<Stopped> {
-        let Thread { stop, ended } = self.thread()?;
+    /// Tells the thread to end, if nobody has yet. Who waits for a place does so in vain.
+    pub fn stop(&self) {
         self.stopping.store(true, Relaxed);
-        drop(stop);
-        Some(Stopped(ended))
+        drop(self.stopper());
+    }
+
+    /// The thread's end, to be waited for by whoever stops it, and after that.
+    pub fn end(&self) -> ThreadEnd {
+        self.end.clone()
     }
 
     /// Forgets the thread, which is not there: in a process that was forked off after the start. To stop it would wake the
     /// parent's.
     pub fn abandon(&self) {
-        std::mem::forget(self.thread());
+        std::mem::forget(self.stopper());
     }
 
-    fn thread(&self) -> Option<Thread> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn stopper(&self) -> Option<oneshot::Sender<()>> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -218,19 +228,48 @@ impl Drop for Background {
     }
 }
 
-/// A thread that was told to end.
+/// A change that a board is being told. It is made whether or not somebody waits for it.
 #[derive(Debug)]
-pub struct Stopped(Receiver<()>);
+pub struct Telling(Receiver<Result<bool, Untold>>);
 
-impl Stopped {
-    /// Blocks until it has ended, for this long at most. Says whether it has.
-    pub fn wait(&mut self, at_most: Duration) -> bool {
-        self.0.recv_timeout(at_most) != Err(RecvTimeoutError::Timeout)
+impl Telling {
+    /// Blocks until the board has heard, for this long at most: then `None`.
+    pub fn wait(&mut self, at_most: Duration) -> Option<Result<bool, Untold>> {
+        match self.0.recv_timeout(at_most) {
+            Ok(heard) => Some(heard),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(Untold::Ended)),
+            Err(RecvTimeoutError::Timeout) => None,
+        }
+    }
+}
+
+/// The end of a thread in the background. Any number may wait for it.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadEnd(Arc<(Mutex<bool>, Condvar)>);
+
+impl ThreadEnd {
+    /// Blocks until the thread has ended, for this long at most. Says whether it has.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        let (ended, told) = &*self.0;
+        let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = told.wait_timeout_while(ended, at_most, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Dropped at the end, also by a panic.
+struct Ends(ThreadEnd);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let (ended, told) = &*self.0.0;
+        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        told.notify_all();
     }
 }
 
 /// The thread's own work. What is still under way at its end is dropped in it.
-fn run(runtime: Runtime, stopping: Arc<AtomicBool>, stopped: oneshot::Receiver<()>, ended: Sender<()>) {
+fn run(runtime: Runtime, stopping: Arc<AtomicBool>, stopped: oneshot::Receiver<()>, _ends: Ends) {
     STOPPING.set(Some(stopping));
     runtime.block_on(async move {
         // Ready as well when nobody is there to say it.
@@ -238,11 +277,12 @@ fn run(runtime: Runtime, stopping: Arc<AtomicBool>, stopped: oneshot::Receiver<(
     });
     // A name that is still being looked up would hold up the end for as long as that takes.
     runtime.shutdown_background();
-    drop(ended);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
     use crate::queue::Tried;
     use crate::request::{Facts, RequestFacts};
@@ -277,8 +317,10 @@ mod tests {
         let first = told.recv_timeout(HANG).unwrap().unwrap();
         assert_eq!(first.lease.upstream().as_str(), "b");
         acquire();
-        assert!(background.stop().unwrap().wait(HANG));
-        assert!(background.stop().is_none(), "once");
+        for _ in 0..2 {
+            background.stop();
+            assert!(background.end().wait(HANG), "who stops it again waits as well");
+        }
         drop(tell);
         assert!(told.recv_timeout(HANG).is_err(), "the second waited in vain");
         assert!(matches!(drain("b"), Err(Untold::Ended)));
@@ -306,11 +348,13 @@ mod tests {
         let (router, facts) = (background.router().clone(), RequestFacts::from(Facts::new()));
         background.spawn(async move { router.acquire(&facts, &Tried::default()).await.map(drop) });
         assert_eq!(told.recv_timeout(HANG), Ok(Some(false)));
-        let mut stopped = background.stop().unwrap();
-        assert!(!stopped.wait(Duration::ZERO), "it is in the filter");
+        let mut telling = background.begin_to_tell(Change::Publish).unwrap();
+        assert!(telling.wait(Duration::ZERO).is_none(), "it is in the filter");
+        background.stop();
+        assert!(!background.end().wait(Duration::ZERO), "it is in the filter");
         drop(go_on);
         assert_eq!(told.recv_timeout(HANG), Ok(Some(true)));
-        assert!(stopped.wait(HANG));
+        assert!(background.end().wait(HANG));
         assert_eq!(Background::is_stopping_here(), None);
         assert!(!background.is_here());
     }
