@@ -7,7 +7,7 @@ use paddler_core::queue::Tried;
 use paddler_core::request::{Facts as CoreFacts, RequestClass, RequestFacts, Task};
 use paddler_core::schedule::Ask;
 use paddler_core::upstream::UpstreamId;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyString};
@@ -104,15 +104,22 @@ impl Asked {
     }
 }
 
-/// The argument of this name. What is wrong with it says so.
+/// The argument of this name. What is wrong with it says so, and what something of the host's raised stays as it is.
 pub(crate) fn read<'a, 'py, T: FromPyObject<'a, 'py>>(
     name: &str,
     value: &'a Bound<'py, PyAny>,
 ) -> PyResult<T> {
     value.extract().map_err(|error: T::Error| {
         let (error, py): (PyErr, _) = (error.into(), value.py());
+        let mut kind = error.get_type(py);
+        if kind.is(py.get_type::<PyUnicodeEncodeError>()) {
+            // Half of a surrogate pair. That kind is made of more than a message.
+            kind = py.get_type::<PyValueError>();
+        } else if !kind.is(py.get_type::<PyTypeError>()) && !kind.is(py.get_type::<PyOverflowError>()) {
+            return error;
+        }
         let message = format!("argument '{name}': {}", error.value(py));
-        PyErr::from_type(error.get_type(py), message)
+        PyErr::from_type(kind, message)
     })
 }
 

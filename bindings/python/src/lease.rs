@@ -146,11 +146,15 @@ impl Lease {
         let snapshot = self.shared.published.load();
         let unknown = || PyKeyError::new_err(id.to_owned());
         let upstream = snapshot.index(id).ok_or_else(unknown)?;
+        let mut spec = snapshot.spec(upstream).ok_or_else(unknown)?.clone();
         let mut held = self.held();
         if let Some(lease) = &mut held.lease {
             lease.move_to(&snapshot, upstream).map_err(|_| unknown())?;
-            held.spec = snapshot.spec(upstream).ok_or_else(unknown)?.clone();
+            std::mem::swap(&mut held.spec, &mut spec);
         }
+        // Not before: what is Python's there may ask this lease when it goes.
+        drop(held);
+        drop(spec);
         Ok(())
     }
 

@@ -123,6 +123,13 @@ impl Waiting {
     }
 }
 
+/// Who was interrupted before he could say so.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
 #[pymethods]
 impl Router {
     #[new]

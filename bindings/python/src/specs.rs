@@ -84,11 +84,9 @@ pub(crate) fn ids(name: &str, objects: &Bound<'_, PyAny>) -> PyResult<Option<Vec
     if objects.is_none() {
         return Ok(None);
     }
-    if objects.is_instance_of::<PyString>() {
-        let message = format!(
-            "argument '{name}': {} is one name: put it into a list",
-            repr(objects)
-        );
+    if objects.is_instance_of::<PyString>() || !objects.hasattr("__iter__")? {
+        let shown = repr(objects);
+        let message = format!("argument '{name}': {shown} is no list of names: put it into a list");
         return Err(PyTypeError::new_err(message));
     }
     let one = |object: Bound<'_, PyAny>| match object.cast::<Upstream>() {

@@ -182,12 +182,24 @@ def test_what_an_argument_cannot_be_is_said_with_its_name() -> None:
         ({"seed": 1.5}, TypeError),
         ({"only": "a"}, TypeError),
         ({"exclude": [1]}, TypeError),
+        ({"only": 5}, TypeError),
+        ({"model": "\ud800"}, ValueError),
+        ({"exclude": ["\udcff"]}, ValueError),
     ]
     for arguments, kind in cases:
         (name,) = arguments
         for call in (router.pick, router.explain):
             with pytest.raises(kind, match=f"'{name}'"):
                 call(**arguments)
+
+    class Raises(Exception):
+        def __index__(self) -> int:
+            raise self
+
+    own = Raises("its own", 1)
+    with pytest.raises(Raises) as told:
+        router.pick(weight=own)
+    assert told.value is own
     for name in ("only", "exclude", "seed", "facts"):
         given: Any = {name: None}
         with pytest.raises(TypeError, match=f"'{name}'"):
@@ -310,6 +322,23 @@ def test_a_lease_follows_who_serves() -> None:
     assert (lease.upstream.id, board.in_flight("a"), board.in_flight("b")) == ("b", 0, 1)
     with pytest.raises(KeyError):
         lease.move_to("z")
+
+
+def test_what_goes_when_a_lease_moves_may_ask_the_lease() -> None:
+    asked: list[str] = []
+
+    class Extra:
+        def __del__(self) -> None:
+            asked.append(lease.upstream.id)
+
+    board = balanced("b")
+    board.upsert("a", "http://a", extra=Extra())
+    lease = Router(board).pick(only=["a"])
+    board.remove("a")
+    board.publish()
+    assert not asked, "the lease has it"
+    lease.move_to("b")
+    assert asked == ["b"]
 
 
 def test_threads_share_a_router_and_no_limit_is_exceeded() -> None:

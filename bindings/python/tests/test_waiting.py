@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -526,6 +527,67 @@ def test_a_process_whose_board_asks_a_function_waits_for_it_at_its_end() -> None
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.parametrize("how", ["interrupted", "by another thread"])
+def test_a_process_waits_at_its_end_for_a_function_although_nobody_waits_for_the_stop(how: str) -> None:
+    ended = child(f"""
+        import os, signal, threading, time, paddler
+        how, asked, told = {how!r}, threading.Event(), threading.Event()
+        def slow(request, candidate):
+            asked.set()
+            told.wait()
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                time.sleep(0.01)
+            return True
+        board = paddler.Board([{{"require": slow}}, {{"pick": "random"}}])
+        board.upsert("a", "http://127.0.0.1:1")
+        board.start(poll_interval=None)
+        waits = paddler.Router(board)._wait(print, None, None)
+        asked.wait()
+        if how == "interrupted":
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                board.stop()
+            except KeyboardInterrupt:
+                pass
+        else:
+            threading.Thread(target=board.stop, daemon=True).start()
+            while board.is_running:
+                time.sleep(0.001)
+        del board
+        waits.cancel()
+        told.set()
+        print("done")
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
+def test_who_tells_a_board_that_waits_for_a_function_can_be_interrupted() -> None:
+    ended = child("""
+        import os, signal, threading, paddler
+        asked, mine = threading.Event(), threading.Lock()
+        def judge(request, candidate):
+            asked.set()
+            with mine:
+                return True
+        board = paddler.Board([{"require": judge}, {"pick": "random"}])
+        board.upsert("a", "http://127.0.0.1:1")
+        board.start(poll_interval=None)
+        with mine:
+            waits = paddler.Router(board)._wait(lambda lease, error: None, None, None)
+            asked.wait()
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                board.drain("a")
+            except KeyboardInterrupt:
+                print("interrupted")
+        board.publish()
+        assert board.statuses()[0]["draining"], "it was told all the same"
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_makes_boards_of_its_own() -> None:
     ended = child("""
@@ -554,6 +616,45 @@ def test_a_child_makes_boards_of_its_own() -> None:
         print("done")
     """)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_what_a_wait_has_raised_is_gone_with_its_last_name() -> None:
+    raised: list[weakref.ref[Exception]] = []
+
+    async def run(router: Router) -> None:
+        try:
+            await router.acquire(timeout=0)
+        except paddler.Busy as busy:
+            raised.append(weakref.ref(busy))
+
+    with started() as board:
+        router = Router(board)
+        lease = router.pick()
+        gc.collect()
+        gc.disable()
+        try:
+            asyncio.run(run(router))
+            try:
+                router.wait(timeout=0)
+            except paddler.Busy as busy:
+                raised.append(weakref.ref(busy))
+            eventually("both are gone", lambda: [one() for one in raised] == [None, None])
+        finally:
+            gc.enable()
+        lease.complete()
+
+
+def test_who_forgets_that_he_waits_leaves_the_queue() -> None:
+    told: list[object] = []
+    with started(max_requests=1, max_wait=HANG) as board:
+        router = Router(board)
+        lease = router.pick()
+        waits = router._wait(lambda lease, error: told.append(lease), None, None)
+        eventually("it stands in the queue", lambda: refused(router))
+        del waits
+        eventually("it has left", lambda: not refused(router))
+        lease.complete()
+        assert router.wait(timeout=HANG).upstream.id == "a" and not told
 
 
 def test_boards_that_are_forgotten_end_their_threads() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypedDict
 
@@ -74,23 +75,7 @@ class Router(_paddler.Router):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Lease] = loop.create_future()
 
-        def settle(lease: Lease | None, error: BaseException | None) -> None:
-            if future.done():
-                if lease is not None:
-                    lease.release()
-            elif lease is not None:
-                future.set_result(lease)
-            elif error is not None:
-                future.set_exception(error)
-
-        def done(lease: Lease | None, error: BaseException | None) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, lease, error)
-            except RuntimeError:  # The loop is closed: nobody wants the place any more.
-                if lease is not None:
-                    lease.release()
-
-        waiting = self._wait(done, timeout, facts, **asked)
+        waiting = self._wait(partial(_done, loop, future), timeout, facts, **asked)
         try:
             return await future
         except asyncio.CancelledError:
@@ -100,3 +85,23 @@ class Router(_paddler.Router):
             raise
         finally:
             waiting.cancel()
+            # What it raised knows this frame, and must not be known by it.
+            del future
+
+
+def _done(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Lease], lease: Lease | None, error: BaseException | None) -> None:
+    try:
+        loop.call_soon_threadsafe(_settle, future, lease, error)
+    except RuntimeError:  # The loop is closed: nobody wants the place any more.
+        if lease is not None:
+            lease.release()
+
+
+def _settle(future: asyncio.Future[Lease], lease: Lease | None, error: BaseException | None) -> None:
+    if future.done():
+        if lease is not None:
+            lease.release()
+    elif lease is not None:
+        future.set_result(lease)
+    elif error is not None:
+        future.set_exception(error)
