@@ -96,7 +96,10 @@ impl Asked {
         let timeout = timeout.map(|time| seconds("timeout", time)).transpose()?;
         facts.deadline = timeout.map(|time| now.saturating_add(time));
         let mut tried = Tried::default();
-        for id in self.exclude.iter().flatten() {
+        let mut exclude: Vec<_> = self.exclude.iter().flatten().collect();
+        // In order each goes to the end.
+        exclude.sort_unstable();
+        for id in exclude {
             // However long it waits.
             tried.add(id.clone(), now, Some(Duration::MAX));
         }

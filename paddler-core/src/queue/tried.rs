@@ -26,7 +26,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// # Ok::<(), paddler_core::upstream::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Tried(Vec<Try>);
+pub struct Tried(
+    /// By name: a host may leave out most of a large pool.
+    Vec<Try>,
+);
 
 #[derive(Debug, Clone)]
 struct Try {
@@ -39,21 +42,29 @@ impl Tried {
     /// This upstream could not take the request. It is left out for a pause that doubles from a quarter of a second to a
     /// second, or for as long as it asked for itself.
     pub fn add(&mut self, upstream: UpstreamId, now: Moment, asked_for: Option<Duration>) {
-        let known = self.0.iter().position(|one| one.upstream == upstream);
-        let known = known.unwrap_or_else(|| {
-            self.0.push(Try {
-                upstream,
-                times: 0,
-                until: now,
-            });
-            self.0.len() - 1
+        let place = self.place(&upstream).unwrap_or_else(|place| {
+            let (times, until) = (0, now);
+            self.0.insert(
+                place,
+                Try {
+                    upstream,
+                    times,
+                    until,
+                },
+            );
+            place
         });
-        let one = &mut self.0[known];
+        let one = &mut self.0[place];
         let pause = FIRST_PAUSE
             .saturating_mul(1 << one.times.min(8))
             .min(LONGEST_PAUSE);
         one.times += 1;
         one.until = now.saturating_add(asked_for.map_or(pause, |asked| asked.max(pause)));
+    }
+
+    /// Where this one is, or would be.
+    fn place(&self, upstream: &UpstreamId) -> Result<usize, usize> {
+        self.0.binary_search_by(|one| one.upstream.cmp(upstream))
     }
 
     /// Whether it has been nowhere.
@@ -72,8 +83,8 @@ impl Tried {
 
     /// Until when this one is left out, if it is so now.
     pub fn until(&self, upstream: &UpstreamId, now: Moment) -> Option<Moment> {
-        let mut known = self.0.iter().filter(|one| one.upstream == *upstream);
-        known.find_map(|one| Some(one.until).filter(|until| now < *until))
+        let known = &self.0[self.place(upstream).ok()?];
+        Some(known.until).filter(|until| now < *until)
     }
 
     /// When the first of them may be asked again.
@@ -102,8 +113,8 @@ mod tests {
             now = end;
         }
         assert_eq!(tried.next_end(now), None);
-        tried.add(id("b"), now, Some(Duration::from_secs(7)));
         tried.add(id("c"), now, Some(Duration::ZERO));
+        tried.add(id("b"), now, Some(Duration::from_secs(7)));
         assert_eq!(tried.left_out(now), [id("b"), id("c")]);
         assert_eq!(
             tried.until(&id("b"), now),
