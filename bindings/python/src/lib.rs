@@ -46,7 +46,7 @@ mod _paddler {
     #[pymodule_export]
     use crate::router::{Router, Waiting};
     #[pymodule_export]
-    use crate::running::{forked, stop_all};
+    use crate::running::{forked, forks, stop_all};
     #[pymodule_export]
     use crate::specs::Upstream;
     #[pymodule_export]

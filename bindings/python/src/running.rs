@@ -3,8 +3,9 @@
 //! A board in a thread of its own, as the core keeps it. It takes the interpreter's lock only where the tree asks a function of
 //! Python's, or to hand over a place.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use paddler_core::Clock;
@@ -26,10 +27,24 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 /// else may be left.
 static ALL: Mutex<Vec<(Weak<Running>, ThreadEnd, u64)>> = Mutex::new(Vec::new());
 
+/// Held by whoever uses a keeper, and alone by who forks: a keeper that another thread has just then would be locked in the child
+/// for ever.
+pub(crate) static FORKING: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    static FORKS_NOW: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+#[pyfunction(name = "_forks")]
+pub(crate) fn forks(py: Python<'_>) {
+    py.detach(|| FORKS_NOW.set(Some(FORKING.write().unwrap_or_else(PoisonError::into_inner))));
+}
+
 /// In a child, the threads of its parent are not there.
 #[pyfunction(name = "_forked")]
-pub(crate) fn forked() {
-    FORKS.fetch_add(1, Relaxed);
+pub(crate) fn forked(in_child: bool) {
+    FORKS.fetch_add(in_child.into(), Relaxed);
+    FORKS_NOW.take();
 }
 
 #[pyfunction(name = "_stop_all")]

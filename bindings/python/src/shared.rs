@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use paddler_core::status::{Change, Published, StatusBoard};
@@ -11,7 +11,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::asked::seconds;
-use crate::running::Running;
+use crate::running::{FORKING, Running};
 
 /// How often what has a time limit is looked at, by the picks: what settles, and who is left out.
 const CHECK: Duration = Duration::from_millis(250);
@@ -119,6 +119,7 @@ impl Shared {
         with: impl FnOnce(&mut Keeper) -> PyResult<R> + Send,
     ) -> PyResult<R> {
         py.detach(|| {
+            let _no_fork = FORKING.read().unwrap_or_else(PoisonError::into_inner);
             let broken = |_| PyRuntimeError::new_err("the board broke in another thread");
             with(&mut *self.keeper.lock().map_err(broken)?)
         })

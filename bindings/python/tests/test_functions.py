@@ -223,6 +223,23 @@ def test_what_is_meant_for_the_whole_program_is_not_kept(kind: type[BaseExceptio
     assert sum(router.board.in_flight(name) or 0 for name in "abc") == 0
 
 
+def test_what_was_raised_for_one_who_waits_is_not_raised_for_the_next() -> None:
+    other = paddler.Router(board(n.least(price)))
+
+    def judge(request: Facts, candidate: Candidate) -> bool:
+        if request.session == "interrupted":
+            raise KeyboardInterrupt
+        other.pick().release()
+        return True
+
+    one = board([n.require(judge), n.random()])
+    with one.start(poll_interval=None):
+        router = paddler.Router(one)
+        with pytest.raises(NodeFailed, match="KeyboardInterrupt"):
+            router.wait(session="interrupted", timeout=HANG)
+        router.wait(timeout=HANG).release()
+
+
 def test_a_function_may_pick_itself() -> None:
     inner = paddler.Router(board([n.least(price)]))
 

@@ -623,6 +623,39 @@ def test_a_child_makes_boards_of_its_own() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_can_use_a_board_that_another_thread_was_telling() -> None:
+    ended = child("""
+        import os, signal, threading, warnings, paddler
+        warnings.simplefilter("ignore")
+        board, stop = paddler.Board("balancer"), threading.Event()
+        board.upsert("a", "http://127.0.0.1:1")
+        def tell():
+            while not stop.is_set():
+                for number in range(1_000):
+                    board.upsert(f"u{number}", "http://127.0.0.1:1")
+                    board.publish()
+                    if stop.is_set():
+                        break
+        threads = [threading.Thread(target=tell) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                board.upsert("z", "http://127.0.0.1:1")
+                paddler.Router(board).pick(only=["z"]).release()
+                os._exit(0)
+            ended = os.waitpid(pid, 0)[1]
+            if ended:
+                break
+        stop.set()
+        print("ended with", ended)
+    """)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended with 0\n", "")
+
+
 def test_what_a_wait_has_raised_is_gone_with_its_last_name() -> None:
     raised: list[weakref.ref[Exception]] = []
 

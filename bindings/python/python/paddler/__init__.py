@@ -71,4 +71,8 @@ __all__ = [
 # What runs in the background ends before the interpreter does, and is not there in a child.
 _atexit.register(_paddler._stop_all)
 if hasattr(_os, "register_at_fork"):
-    _os.register_at_fork(after_in_child=_paddler._forked)
+    _os.register_at_fork(
+        before=_paddler._forks,
+        after_in_parent=lambda: _paddler._forked(False),
+        after_in_child=lambda: _paddler._forked(True),
+    )

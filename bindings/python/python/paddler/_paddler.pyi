@@ -15,6 +15,7 @@ from .nodes import ConditionFunction, CostFunction, FilterFunction, Node
 __all__ = [
     "__version__",
     "_forked",
+    "_forks",
     "_stop_all",
     "Board",
     "Candidate",
@@ -31,7 +32,8 @@ __all__ = [
 __version__: str
 
 def _stop_all() -> None: ...
-def _forked() -> None: ...
+def _forked(in_child: bool) -> None: ...
+def _forks() -> None: ...
 
 _Task = Literal[
     "chat",
@@ -262,6 +264,9 @@ class Board:
 
     Until it is started it has no thread: what is told is in force at the next pick (a report within `publish_every`). Started,
     one thread in the background polls the engines and lets requests wait. Any number of threads may use one board.
+
+    A function in the tree that is asked for those who wait is asked in that thread, and whoever tells the board waits for it: it
+    must not want a lock that is held meanwhile. One that knows its board keeps that for good, and its thread until `stop`.
     """
 
     def __new__(
