@@ -45,12 +45,8 @@ pub(crate) fn refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {
 
 /// How a walk has ended.
 pub(crate) fn ending(py: Python<'_>, ending: &Ending, snapshot: &Snapshot, ask: &Ask<'_>) -> PyErr {
-    let paused = snapshot.all_paused_until(ask.facts.model, ask.now);
-    let after = paused.map_or_else(
-        || RouterOptions::default().retry_after,
-        |until| until.since(ask.now),
-    );
-    refusal(py, &Refusal::of_ending(ending, ask.facts.model, after))
+    let otherwise = RouterOptions::default().retry_after;
+    refusal(py, &Refusal::of_walk(ending, snapshot, ask, otherwise))
 }
 
 /// Why a walk ended as it did.

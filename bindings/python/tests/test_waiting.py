@@ -62,6 +62,23 @@ def test_a_wait_is_bounded_and_says_why_it_was_in_vain() -> None:
         asyncio.run(run(Router(board)))
 
 
+def test_who_does_not_wait_hears_the_same_of_a_pause_as_who_does() -> None:
+    board = Board("balancer")
+    board.upsert("a", "http://a")
+    board.upsert("b", "http://b")
+    router = Router(board)
+    with board.start(poll_interval=None):
+        with router.pick(only=["a"]) as lease:
+            lease.answered(429, retry_after=30)
+        assert router.pick().upstream.id == "b"
+        # Whoever may go nowhere else, by what he names, has to come again when this one wants work.
+        for ask in (lambda: router.pick(only=["a"]), lambda: router.wait(only=["a"], timeout=0.01)):
+            with pytest.raises(paddler.Busy) as told:
+                ask()
+            assert (told.value.reason, told.value.status) == ("upstreams_busy", 429)
+            assert told.value.retry_after is not None and 2 < told.value.retry_after <= 30
+
+
 def test_a_cancelled_task_is_out_of_the_queue() -> None:
     async def served(task: asyncio.Task[Lease]) -> Lease:
         lease = await task

@@ -12,7 +12,6 @@ use super::waiting::{NoPlace, Places};
 use crate::Moment;
 use crate::queue::QueueFull;
 use crate::request::RequestFacts;
-use crate::schedule::Class;
 use crate::status::Published;
 
 /// What an answer goes by.
@@ -29,17 +28,14 @@ pub(super) struct Known<'a> {
 
 impl NoPlace {
     pub(super) fn refusal(self, known: &Known<'_>) -> Refusal {
-        // What nobody could ever serve is told so also while all are paused.
-        if self.ending().class == Class::Later
-            && let Some(until) = known.all_paused_until()
-        {
-            let message = "every upstream that could serve this has asked to be left alone for a while";
-            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
-            return refusal.retry_after(until.since(known.now));
+        let model = known.facts.model.as_deref();
+        let asked = (model, known.facts.only.as_deref());
+        let snapshot = known.published.load();
+        if let Some(paused) = Refusal::of_pause(self.ending(), &snapshot, asked, known.now) {
+            return paused;
         }
         let busy = self.ending().reason.is_contention();
         let after = known.retry_after(busy);
-        let model = known.facts.model.as_deref();
         match self {
             Self::Ending { ending, waited } => {
                 let mut refusal = Refusal::of_ending(&ending, model, after);
@@ -79,13 +75,6 @@ impl NoPlace {
 }
 
 impl Known<'_> {
-    /// When the first of those whom the request may go to wants work again, if each has asked to be left alone.
-    fn all_paused_until(&self) -> Option<Moment> {
-        let (model, only) = (self.facts.model.as_deref(), self.facts.only.as_deref());
-        let snapshot = self.published.load();
-        snapshot.first_back(model, only, |_| None, self.now)
-    }
-
     /// When to come again: when the queue will have moved on by as many as wait before such a request. Where nobody can
     /// serve, how fast it moves says nothing.
     fn retry_after(&self, busy: bool) -> Duration {

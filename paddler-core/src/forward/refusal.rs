@@ -11,8 +11,11 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::Body;
+use crate::Moment;
 use crate::request::Dialect;
-use crate::schedule::{Class, Ending, FilterError, NodeId};
+use crate::schedule::{Ask, Class, Ending, FilterError, NodeId};
+use crate::status::Snapshot;
+use crate::upstream::UpstreamId;
 
 /// What OpenAI's clients go by before anything else.
 const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -125,8 +128,9 @@ impl Refusal {
         tracing::debug!(status, %reason, error = self.message, "refused");
     }
 
-    /// What an end of the walk means for the client, who asked for this `model`. `after`: when to come again, where that
-    /// helps.
+    /// What an end of the walk over this snapshot means for the client. Where everybody whom the request may go to has asked to
+    /// be left alone for a while, it is to come again when the first of them wants work; `otherwise` is when to come again
+    /// where nothing says it better, and that helps.
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,13 +144,37 @@ impl Refusal {
     /// let facts = Facts::new();
     /// let ask = Ask::new(&facts, Moment::ZERO, 1);
     /// let ending = snapshot.reserve(&ask, &mut Scratch::default(), &mut ()).unwrap_err();
-    /// let refusal = Refusal::of_ending(&ending, None, Duration::from_secs(2));
+    /// let refusal = Refusal::of_walk(&ending, &snapshot, &ask, Duration::from_secs(2));
     /// assert_eq!((refusal.status.as_u16(), &*refusal.reason), (503, "no_upstream"));
     /// assert_eq!(refusal.node, Some(ending.node));
     /// assert!(refusal.message.starts_with("no upstream can serve now"), "no model was asked for");
     /// ```
     #[must_use]
-    pub fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
+    pub fn of_walk(ending: &Ending, snapshot: &Snapshot, ask: &Ask<'_>, otherwise: Duration) -> Self {
+        let model = ask.facts.model;
+        Self::of_pause(ending, snapshot, (model, ask.only), ask.now)
+            .unwrap_or_else(|| Self::of_ending(ending, model, otherwise))
+    }
+
+    /// The part of it that says that all have asked to be left alone, by the model and the names that the request is bound to.
+    pub(super) fn of_pause(
+        ending: &Ending,
+        snapshot: &Snapshot,
+        (model, only): (Option<&str>, Option<&[UpstreamId]>),
+        now: Moment,
+    ) -> Option<Self> {
+        // What nobody could ever serve is told so also while all are paused.
+        if ending.class != Class::Later {
+            return None;
+        }
+        let until = snapshot.first_back(model, only, |_| None, now)?;
+        let message = "every upstream that could serve this has asked to be left alone for a while";
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "upstreams_busy", message);
+        Some(refusal.retry_after(until.since(now)))
+    }
+
+    /// The part of it that says what the tree found wanting. `after`: when to come again, where that helps.
+    pub(super) fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
         use crate::schedule::Reason;
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
         // Who names no model hears of none.

@@ -235,13 +235,6 @@ impl Snapshot {
         self.health.health(upstream.0)
     }
 
-    /// When somebody wants work again, if everybody who could serve the model (or alias, or adapter) has asked to be left
-    /// alone for a while: also who only starts, or has not told its models where nobody lists this one. `None` as the model:
-    /// everybody.
-    pub fn all_paused_until(&self, model: Option<&str>, now: Moment) -> Option<Moment> {
-        self.first_back(model, None, |_| None, now)
-    }
-
     /// What the pool as a whole has gone through, as of now.
     pub fn pool_health(&self) -> PoolHealth {
         self.health.totals()
