@@ -89,34 +89,13 @@ pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
     named.map(|named| named.path.clone()).collect()
 }
 
-/// The text of a file of keys; where there is none, with how that is mended.
-fn keys_text(file: &Path, what: &str, mend: &str) -> Result<String, String> {
-    let with_mend = |error| {
-        if file.exists() {
-            error
-        } else {
-            format!("{error}; {mend}")
-        }
-    };
-    text(file, what).map_err(with_mend)
-}
-
 fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
     let mut spec = upstream.spec.clone();
     if spec.url.starts_with("https://") {
         check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
     }
     if let Some(file) = &upstream.api_key_file {
-        let what = format!("the key for the upstream {}", spec.id);
-        let invalid = || {
-            format!(
-                "{} ({what}) holds no key: one line of visible characters",
-                file.display()
-            )
-        };
-        let key = keys_text(file, &what, "make it, with the key as its one line")?;
-        let key = Some(key.trim()).filter(|key| !key.is_empty());
-        let key = key.and_then(UpstreamKey::new).ok_or_else(invalid)?;
+        let key = UpstreamKey::read(file, &spec.id)?;
         spec.extensions.insert(key);
     }
     Ok(spec)
@@ -126,7 +105,10 @@ fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
 type ReadKeys = fn(&str, &str) -> Result<Keys, InvalidKeys>;
 
 fn keys(file: &Path, what: &str, read: ReadKeys) -> Result<Keys, String> {
-    let text = keys_text(file, what, "make it, one key a line")?;
+    let text = text(file, what).map_err(|error| match file.exists() {
+        true => error,
+        false => format!("{error}; make it, one key a line"),
+    })?;
     read(&text, &file.display().to_string()).map_err(|error| match error {
         // Each with the name of the file, and its place in it.
         InvalidKeys::Faults(faults) => faults.to_string(),

@@ -65,7 +65,8 @@ def create_app(upstreams: Mapping[str, str]) -> FastAPI:
                 "POST",
                 f"{lease.upstream.url}/v1/{path}",
                 content=body,
-                headers={"content-type": "application/json"},
+                # What is relayed as it comes must not come compressed: the client may not have asked for that.
+                headers={"content-type": "application/json", "accept-encoding": "identity"},
             )
             lease.sent()
             try:
@@ -86,7 +87,10 @@ def create_app(upstreams: Mapping[str, str]) -> FastAPI:
                 lease.release()
                 raise
             break
-        lease.answered(answer.status_code)
+        retry_after = answer.headers.get("retry-after")
+        # It may be a date too, which says nothing here.
+        after = float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
+        lease.answered(answer.status_code, retry_after=after)
 
         async def relay() -> AsyncIterator[bytes]:
             # The lease is held until the last byte; a client that goes away makes it settle.
@@ -103,6 +107,8 @@ def create_app(upstreams: Mapping[str, str]) -> FastAPI:
                 await answer.aclose()
 
         headers = {"x-upstream": lease.upstream.id}
+        if retry_after is not None:
+            headers["retry-after"] = retry_after
         return StreamingResponse(relay(), answer.status_code, headers, answer.headers.get("content-type"))
 
     return app

@@ -40,11 +40,6 @@ impl Board {
         self.0.with_keeper(py, |keeper| Ok(state(keeper)))
     }
 
-    fn status(&self, py: Python<'_>, id: &str) -> PyResult<Option<UpstreamStatus>> {
-        let now = self.0.refresh(py)?;
-        Ok(UpstreamStatus::find(&self.0.published.load(), id, now))
-    }
-
     /// Tells something of an upstream, if it is there with what was said just now. Whether it is.
     fn tell(
         &self,
@@ -96,6 +91,10 @@ impl Board {
         extra: Option<Py<PyAny>>,
         settings: Option<Bound<'_, PyDict>>,
     ) -> PyResult<()> {
+        if url.to_ascii_lowercase().starts_with("dns+") {
+            let message = "url: the program alone looks up `dns+` names: upsert each address";
+            return Err(invalid(message));
+        }
         let settings = settings.unwrap_or_else(|| PyDict::new(py));
         settings.set_item("id", id)?;
         settings.set_item("url", url)?;
@@ -171,14 +170,10 @@ impl Board {
         Ok(pythonize(py, &all)?)
     }
 
-    /// Our own open weight there, with what settles.
-    fn in_flight(&self, py: Python<'_>, id: &str) -> PyResult<Option<u32>> {
-        Ok(self.status(py, id)?.map(|status| status.open_weight))
-    }
-
-    fn health(&self, py: Python<'_>, id: &str) -> PyResult<Option<&'static str>> {
-        let service = self.status(py, id)?.and_then(|status| status.service);
-        Ok(service.map(|service| service.state))
+    fn status<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
+        let now = self.0.refresh(py)?;
+        let one = UpstreamStatus::find(&self.0.published.load(), id, now);
+        Ok(pythonize(py, &one)?)
     }
 
     #[pyo3(signature = (*, poll_interval = 1.0, poll_timeout = 3.0, poll_concurrency = 64, max_requests = 30, max_wait = 10.0, seed = None))]

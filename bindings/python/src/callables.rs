@@ -252,7 +252,7 @@ impl Function {
         read: fn(&Bound<'_, PyAny>) -> PyResult<T>,
     ) -> Result<Vec<T>, FilterError> {
         self.judge(cx, |py, request| {
-            let candidates = candidates.filter_map(|upstream| Candidate::new(py, cx, upstream));
+            let candidates = candidates.map(|upstream| Candidate::new(py, cx, upstream));
             if !self.is_of_all {
                 let each = candidates.map(|candidate| read(&self.call(py, (&request, candidate))?));
                 return each.collect();
@@ -334,10 +334,10 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    fn new(py: Python<'_>, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Option<Self> {
-        let report = cx.report(upstream);
-        Some(Self {
-            upstream: Upstream(cx.snapshot.spec(upstream)?.clone()),
+    fn new(py: Python<'_>, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Self {
+        let (spec, report) = (cx.snapshot.spec(upstream), cx.report(upstream));
+        Self {
+            upstream: Upstream(spec.expect("a candidate's place has an upstream").clone()),
             own_weight: cx.own_weight(upstream),
             own_requests: cx.own_requests(upstream),
             load: cx.load(upstream),
@@ -350,7 +350,7 @@ impl Candidate {
             fits: cx.fits(upstream),
             age: cx.age(upstream).map(|age| age.as_secs_f64()),
             extra: report.and_then(|report| Some(report.extensions.get::<Extra>()?.0.clone_ref(py))),
-        })
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use paddler_core::schedule::{Ask, Ending, Explanation, Observer, Scratch};
 use paddler_core::status::Snapshot;
 use paddler_core::upstream::Lease as CoreLease;
 use paddler_core::{Clock, Moment};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 use tokio::task::AbortHandle;
@@ -203,10 +204,14 @@ impl Router {
     ) -> PyResult<Waiting> {
         let (py, router) = (slf.py(), slf.get());
         let asked = Asked::read(asked, true)?;
+        if asked.seed.is_some() {
+            let message = "there is no argument 'seed' for who waits: chance comes from that of `start`";
+            return Err(PyTypeError::new_err(message));
+        }
         let now = router.shared.refresh(py)?;
         let running = router.shared.running(py)?;
         running.not_here()?;
-        let (facts, tried) = asked.to_wait(asked.facts(facts, now, router.next_seed(asked.seed)), timeout)?;
+        let (facts, tried) = asked.to_wait(asked.facts(facts, now, 0), timeout)?;
         let done = Arc::new(Mutex::new(Some(done)));
         let waits = Waits {
             router: slf.clone().unbind(),

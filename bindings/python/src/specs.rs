@@ -14,7 +14,6 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::asked::read;
 use crate::refuse::{self, invalid};
-use crate::tree::read_file;
 use crate::value::{repr, value};
 
 /// What Python knows of an upstream and the core has no name for.
@@ -110,26 +109,20 @@ pub(crate) fn spec(
     if let Kind::Map(pairs) = &mut written.kind {
         // Nothing said is nothing set.
         pairs.retain(|(_, value)| value.kind != Kind::Null);
-        let is_name =
-            |kind: &Kind| matches!(kind, Kind::String(url) if url.to_ascii_lowercase().starts_with("dns+"));
-        if pairs
-            .iter()
-            .any(|(key, value)| key.text == "url" && is_name(&value.kind))
-        {
-            return Err(invalid(
-                "the program alone looks up `dns+` names: upsert each address",
-            ));
-        }
     }
     let read =
         UpstreamConfig::from_value(&written, "").map_err(|faults| refuse::config(settings.py(), &faults))?;
     let mut spec = read.spec;
-    let from_file = read
-        .api_key_file
-        .map(|file| read_file(settings.py(), &file))
-        .transpose()?;
-    if let Some(key) = api_key.or(from_file.as_deref().map(|text| text.trim())) {
-        let key = UpstreamKey::new(key).ok_or_else(|| invalid("a key is of visible ASCII characters"))?;
+    let file = read.api_key_file.as_ref();
+    let key = match (api_key, file) {
+        (Some(_), Some(_)) => Err("give `api_key` or `api_key_file`, not both".into()),
+        (None, file) => file.map(|file| UpstreamKey::read(file, &spec.id)).transpose(),
+        (Some(key), None) => {
+            let key = UpstreamKey::new(key).map(Some);
+            key.ok_or("`api_key` is not of visible ASCII characters".into())
+        }
+    };
+    if let Some(key) = key.map_err(invalid)? {
         spec.extensions.insert(key);
     }
     if let Some(extra) = extra {

@@ -1,6 +1,6 @@
 //! How does a tree come from Python?
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use paddler_core::config::{ConfigFaults, Registry, tree_from_value, tree_from_yaml};
@@ -42,12 +42,6 @@ impl Tree {
             Err(_) => Py::new(object.py(), Self::new(object, None, None)?),
         }
     }
-}
-
-/// Read by Python, so that its errors are Python's own, with their classes and the path.
-pub(crate) fn read_file(py: Python<'_>, path: &Path) -> PyResult<PyBackedStr> {
-    let file = py.import("pathlib")?.call_method1("Path", (path,))?;
-    file.call_method1("read_text", ("utf-8",))?.extract()
 }
 
 #[pymethods]
@@ -95,7 +89,9 @@ impl Tree {
     #[staticmethod]
     #[pyo3(signature = (path, *, **functions))]
     fn from_file(py: Python<'_>, path: PathBuf, functions: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let text = read_file(py, &path)?;
+        // So that its errors are Python's own, with their classes.
+        let file = py.import("pathlib")?.call_method1("Path", (&path,))?;
+        let text: PyBackedStr = file.call_method1("read_text", ("utf-8",))?.extract()?;
         Self::from_yaml(py, &text, &path.to_string_lossy(), functions)
     }
 

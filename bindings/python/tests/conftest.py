@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from paddler import Board
+
 ROOT = Path(__file__).resolve().parents[3]
 
 #: Longer than anything here takes: only what hangs meets it.
@@ -22,6 +24,20 @@ def eventually(what: str, holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, f"it never became so: {what}"
         time.sleep(0.002)
+
+
+def open_weight(board: Board, id: str) -> int:
+    """Our own open weight there, with what settles."""
+    status = board.status(id)
+    assert status is not None
+    return status["open_weight"]
+
+
+def service(board: Board, id: str) -> str:
+    """Whether it is sent work, by how its requests went."""
+    status = board.status(id)
+    assert status is not None
+    return status["service"]["state"]
 
 
 class Engine:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import paddler
-from conftest import HANG, Engine, eventually
+from conftest import HANG, Engine, eventually, open_weight, service
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
@@ -69,7 +69,7 @@ def test_a_proxy_in_fastapi(engines: Callable[..., Engine]) -> None:
         for body, status in [(chat("huge"), 404), ({"model": 7}, 400)]:
             refused = client.post(path, json=body)
             assert refused.status_code == status and refused.headers["x-paddler-reason"], refused.text
-        eventually("all is given back", lambda: not any(app.state.board.in_flight(name) for name in upstreams))
+        eventually("all is given back", lambda: not any(open_weight(app.state.board, name) for name in upstreams))
 
 
 def test_the_proxy_in_fastapi_tells_of_an_engine_that_breaks_off() -> None:
@@ -99,9 +99,39 @@ def test_the_proxy_in_fastapi_tells_of_an_engine_that_breaks_off() -> None:
             def ejected() -> bool:
                 answer = client.post("/v1/chat/completions", json=chat("tiny"))
                 assert answer.status_code == 502, answer.text
-                return any(board.health(name) != "healthy" for name in "ab")
+                return any(service(board, name) != "healthy" for name in "ab")
 
             eventually("it is left out", ejected)
+
+
+def test_the_proxy_in_fastapi_leaves_alone_who_asks_for_that_and_tells_the_client_when() -> None:
+    pytest.importorskip("fastapi")
+    httpx = pytest.importorskip("httpx")
+    from fastapi_proxy import create_app
+
+    heads: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def busy() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    heads.append(connection.recv(65536))
+                    connection.sendall(b"HTTP/1.1 429 Busy\r\nretry-after: 7\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+
+        threading.Thread(target=busy, daemon=True).start()
+        app = create_app({"a": f"http://127.0.0.1:{listener.getsockname()[1]}"})
+        with served(app) as url, httpx.Client(base_url=url, timeout=HANG) as client:
+            board = app.state.board
+            board.upsert("a", board.upstreams()[0].url, models=["tiny"])
+            answer = client.post("/v1/chat/completions", json=chat("tiny"))
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+            assert 2 < board.status("a")["service"]["paused_for_seconds"] <= 7
+            (head,) = [head for head in heads if b"/v1/chat/completions" in head]
+            assert b"accept-encoding: identity\r\n" in head.lower()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -164,4 +194,4 @@ def test_a_routing_strategy_of_litellm(engines: Callable[..., Engine]) -> None:
         assert answer.choices[0].message.content
         eventually("each lease has ended", lambda: not strategy.leases)
         # Another thread of LiteLLM's ends it, after it has taken it out.
-        eventually("all is given back", lambda: not any(board.in_flight(name) for name in ("a", "b")))
+        eventually("all is given back", lambda: not any(open_weight(board, name) for name in ("a", "b")))

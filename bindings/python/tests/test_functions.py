@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import paddler
-from conftest import HANG
+from conftest import HANG, open_weight
 from paddler import Board, Candidate, Facts, NodeFailed, Router
 from paddler import nodes as n
 
@@ -188,7 +188,7 @@ def test_a_function_that_cannot_judge_fails_its_node_by_name(node: object, said:
     assert f"node 2 of the tree, `{tree.title(2)}`, could not judge" in str(error)
     assert said in str(error).replace("and not", "not")
     assert error.explanation is not None and said in error.explanation.summary.replace("and not", "not")
-    assert router.board.in_flight("a") == 0
+    assert open_weight(router.board, "a") == 0
 
 
 def test_what_a_function_has_raised_is_the_cause() -> None:
@@ -220,7 +220,7 @@ def test_what_is_meant_for_the_whole_program_is_not_kept(kind: type[BaseExceptio
         router.pick()
     with pytest.raises(kind):
         router.explain()
-    assert sum(router.board.in_flight(name) or 0 for name in "abc") == 0
+    assert sum(open_weight(router.board, name) for name in "abc") == 0
 
 
 def test_what_was_raised_for_one_who_waits_is_not_raised_for_the_next() -> None:
@@ -295,7 +295,7 @@ def test_a_function_that_asks_for_itself_without_end_is_stopped() -> None:
     cause: BaseException | None = told.value
     while isinstance(cause, NodeFailed):
         cause = cause.__cause__
-    assert isinstance(cause, RecursionError) and own.in_flight("a") == 0
+    assert isinstance(cause, RecursionError) and open_weight(own, "a") == 0
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ import copy
 import gc
 import json
 import pickle
+import re
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import open_weight, service
 
 import paddler
 from paddler import Board, Facts, Router
@@ -29,7 +32,7 @@ def test_a_lease_counts_from_the_pick_to_the_end() -> None:
     board = balanced("a")
     router = Router(board)
     with router.pick() as lease:
-        assert (lease.upstream.url, lease.stage, board.in_flight("a")) == ("http://a:8080", "reserved", 1)
+        assert (lease.upstream.url, lease.stage, open_weight(board, "a")) == ("http://a:8080", "reserved", 1)
         lease.sent()
         lease.first_byte()
         assert lease.stage == "first_byte"
@@ -38,7 +41,7 @@ def test_a_lease_counts_from_the_pick_to_the_end() -> None:
             router.pick()
         assert (told.value.status, told.value.reason) == (429, "slots_busy")
         assert told.value.retry_after == 2.0 and told.value.should_retry
-    assert (lease.stage, lease.weight, board.in_flight("a")) == ("ended", 0, 0)
+    assert (lease.stage, lease.weight, open_weight(board, "a")) == ("ended", 0, 0)
     assert "ended" in repr(lease)
 
 
@@ -49,15 +52,15 @@ def test_an_exception_means_cancelled_so_what_was_sent_settles() -> None:
     router = Router(board)
     with pytest.raises(ZeroDivisionError), router.pick():
         raise ZeroDivisionError
-    assert board.in_flight("a") == 0, "it was never sent"
+    assert open_weight(board, "a") == 0, "it was never sent"
     with pytest.raises(ZeroDivisionError), router.pick() as lease:
         lease.sent()
         raise ZeroDivisionError
-    assert (lease.stage, board.in_flight("a")) == ("ended", 1), "the engine may go on"
+    assert (lease.stage, open_weight(board, "a")) == ("ended", 1), "the engine may go on"
     now = 1.0
-    assert board.in_flight("a") == 1
+    assert open_weight(board, "a") == 1
     now = 12.0
-    assert board.in_flight("a") == 0
+    assert open_weight(board, "a") == 0
     assert router.pick().upstream.id == "a"
 
 
@@ -65,10 +68,10 @@ def test_a_forgotten_lease_is_given_back() -> None:
     board = balanced("a")
     lease = Router(board).pick()
     gone = weakref.ref(lease)
-    assert board.in_flight("a") == 1
+    assert open_weight(board, "a") == 1
     del lease
     gc.collect()
-    assert gone() is None and board.in_flight("a") == 0
+    assert gone() is None and open_weight(board, "a") == 0
 
 
 def test_a_lease_ends_once() -> None:
@@ -80,9 +83,9 @@ def test_a_lease_ends_once() -> None:
         one.release()
         one.sent()
         one.answered(503)
-    assert board.in_flight("a") == 1 and one.stage == "ended"
+    assert open_weight(board, "a") == 1 and one.stage == "ended"
     other.release()
-    assert board.in_flight("a") == 0
+    assert open_weight(board, "a") == 0
 
 
 def test_who_may_be_picked_can_be_said() -> None:
@@ -207,6 +210,20 @@ def test_what_an_argument_cannot_be_is_said_with_its_name() -> None:
     assert router.pick(None, model=None, weight=None, only=None, exclude=None, seed=None).upstream.id == "a"
 
 
+def test_how_one_upstream_is_is_told_as_among_all() -> None:
+    board = balanced("a", "b")
+    router = Router(board)
+    with router.pick(only=["a"]):
+        with router.pick(only=["b"]) as cancelled:
+            cancelled.sent()
+            cancelled.release()
+        # Its request has ended, and its weight settles.
+        assert [(each["in_flight"], each["open_weight"]) for each in board.statuses()] == [(1, 1), (0, 1)]
+        assert [board.status("a"), board.status("b")] == board.statuses()
+    assert board.status("z") is None
+    assert not hasattr(board, "in_flight") and not hasattr(board, "health")
+
+
 def test_how_each_upstream_is_can_be_seen() -> None:
     now = 0.0
     board = Board("balancer", publish_every=0, clock=lambda: now)
@@ -243,7 +260,7 @@ def test_an_explanation_has_steps_values_and_a_line() -> None:
     assert (step.node, step.title, step.before, step.after) == (1, "require queue_depth below 5", 3, 2)
     assert step.removed == [("a", 9.0)] and step.error is None
     assert why.path[-1] == (2, "least queue")
-    assert board.in_flight("c") == 0, "nothing is reserved"
+    assert open_weight(board, "c") == 0, "nothing is reserved"
     lease = router.pick(explain=True)
     assert lease.explanation is not None and lease.explanation.summary == why.summary
     assert router.pick().explanation is None
@@ -283,6 +300,15 @@ def test_reports_are_whole_and_unknown_is_not_zero() -> None:
     assert nothing == {"listed": []}, "it has told that it serves none"
 
 
+def test_a_report_can_be_made_again_of_what_it_says() -> None:
+    report = paddler.read_vllm(b"vllm:num_requests_running 3\n")
+    said: Any = report.as_dict()
+    assert said["running"] == 3 and said["degraded"][0]["found"] == "missing"
+    assert paddler.Report(**said).as_dict() == said
+    with pytest.raises(paddler.ConfigError, match="degraded: "):
+        paddler.Report(**{**said, "degraded": [{"signal": "smell", "expected": "", "found": ""}]})
+
+
 def test_upstreams_are_written_as_in_a_config() -> None:
     board = Board()
     with pytest.raises(paddler.ConfigError) as told:
@@ -297,6 +323,22 @@ def test_upstreams_are_written_as_in_a_config() -> None:
     assert board.remove("a") and not board.remove("a") and len(board) == 0 and bool(board)
 
 
+def test_a_key_that_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    board: Any = Board("balancer")
+    file, gone = tmp_path / "key", tmp_path / "gone"
+    file.write_text("two words")
+    cases = [
+        ({"api_key": "clé"}, "visible ASCII"),
+        ({"api_key_file": str(gone)}, f"{gone} (the key for the upstream gpu-1) cannot be read: there is no such file; make it"),
+        ({"api_key_file": str(file)}, f"{file} (the key for the upstream gpu-1) holds no key"),
+        ({"api_key": "one", "api_key_file": str(file)}, "not both"),
+    ]
+    for keys, why in cases:
+        with pytest.raises(ValueError, match=re.escape(why)):
+            board.upsert("gpu-1", "http://a", **keys)
+    assert len(board) == 0
+
+
 def test_an_upstream_that_fails_gets_nothing_for_a_while() -> None:
     board = balanced("a", "b", slots=100)
     router = Router(board)
@@ -304,7 +346,7 @@ def test_an_upstream_that_fails_gets_nothing_for_a_while() -> None:
         lease.sent()
         lease.failed("unreachable")
         assert lease.stage == "ended"
-    assert board.health("a") == "ejected" and board.health("z") is None
+    assert service(board, "a") == "ejected" and board.status("z") is None
     assert {router.pick().upstream.id for _ in range(50)} == {"b"}
     with router.pick() as lease:
         with pytest.raises(ValueError, match="not a fault; known: unreachable, broke"):
@@ -319,7 +361,7 @@ def test_a_lease_follows_who_serves() -> None:
     board = balanced("a", "b", slots=2)
     lease = Router(board).pick(only=["a"])
     lease.move_to("b")
-    assert (lease.upstream.id, board.in_flight("a"), board.in_flight("b")) == ("b", 0, 1)
+    assert (lease.upstream.id, open_weight(board, "a"), open_weight(board, "b")) == ("b", 0, 1)
     with pytest.raises(KeyError):
         lease.move_to("z")
 
@@ -352,7 +394,7 @@ def test_threads_share_a_router_and_no_limit_is_exceeded() -> None:
         for _ in range(500):
             try:
                 with router.pick() as lease:
-                    held = board.in_flight(lease.upstream.id)
+                    held = open_weight(board, lease.upstream.id)
                     assert held is not None
                     with lock:
                         most[lease.upstream.id] = max(most[lease.upstream.id], held)
@@ -366,7 +408,7 @@ def test_threads_share_a_router_and_no_limit_is_exceeded() -> None:
     for thread in threads:
         thread.join()
     assert served[0] > 100 and all(1 <= held <= 3 for held in most.values())
-    assert sum(board.in_flight(name) or 0 for name in "abc") == 0
+    assert sum(open_weight(board, name) for name in "abc") == 0
 
 
 def test_a_pick_among_very_many_works_while_other_threads_run() -> None:
@@ -427,7 +469,7 @@ def test_a_lease_that_failed_is_not_complete_when_its_with_is_left() -> None:
     with Router(board).pick() as lease:
         lease.sent()
         lease.failed("late")
-    assert board.in_flight("a") == 1, "the engine may go on, so its place settles"
+    assert open_weight(board, "a") == 1, "the engine may go on, so its place settles"
 
 
 @pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
@@ -444,7 +486,7 @@ def test_errors_can_be_copied_and_sent_to_other_processes(copied: Callable[[Exce
 
 def test_waiting_and_explaining_take_no_arguments_of_each_other() -> None:
     router: Any = Router(Board("balancer"))
-    for call, name in [(router.explain, "timeout"), (router.wait, "explain"), (router.wait, "done")]:
+    for call, name in [(router.explain, "timeout"), (router.wait, "explain"), (router.wait, "done"), (router.wait, "seed")]:
         with pytest.raises(TypeError, match=name):
             call(**{name: True})
 

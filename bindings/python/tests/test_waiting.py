@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 import paddler
-from conftest import HANG, Engine, eventually
+from conftest import HANG, Engine, eventually, open_weight
 from paddler import Board, Lease, Router
 from paddler import nodes as n
 
@@ -37,9 +38,9 @@ def test_a_task_gets_the_place_that_becomes_free() -> None:
         assert not waits.done()
         first.complete(output_tokens=5)
         with await waits as lease:
-            assert lease.upstream.id == "a" and board.in_flight("a") == 1
+            assert lease.upstream.id == "a" and open_weight(board, "a") == 1
             lease.complete(prompt_tokens=1, output_tokens=7)
-        assert board.in_flight("a") == 0
+        assert open_weight(board, "a") == 0
 
     with started() as board:
         asyncio.run(run(board))
@@ -72,9 +73,11 @@ def test_who_does_not_wait_hears_the_same_of_a_pause_as_who_does() -> None:
             lease.answered(429, retry_after=30)
         assert router.pick().upstream.id == "b"
         # Whoever may go nowhere else, by what he names, has to come again when this one wants work.
-        for ask in (lambda: router.pick(only=["a"]), lambda: router.wait(only=["a"], timeout=0.01)):
-            with pytest.raises(paddler.Busy) as told:
-                ask()
+        with pytest.raises(paddler.Busy) as at_once:
+            router.pick(only=["a"])
+        with pytest.raises(paddler.Busy) as after_a_wait:
+            router.wait(only=["a"], timeout=0.01)
+        for told in (at_once, after_a_wait):
             assert (told.value.reason, told.value.status) == ("upstreams_busy", 429)
             assert told.value.retry_after is not None and 2 < told.value.retry_after <= 30
 
@@ -100,7 +103,7 @@ def test_a_cancelled_task_is_out_of_the_queue() -> None:
 
     with started() as board:
         asyncio.run(run(board))
-        eventually("all is given back", lambda: board.in_flight("a") == 0)
+        eventually("all is given back", lambda: open_weight(board, "a") == 0)
 
 
 def test_a_full_queue_refuses_at_once_and_who_stands_in_it_is_served() -> None:
@@ -206,6 +209,23 @@ def test_engines_are_polled(engines: Callable[..., Engine]) -> None:
         del leases
 
 
+@pytest.mark.parametrize("is_early", [True, False])
+def test_an_engine_is_polled_over_http2(is_early: bool) -> None:
+    board = Board("gateway")
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        engine.settimeout(HANG)
+        url = f"http://127.0.0.1:{engine.getsockname()[1]}"
+        if is_early:
+            board.upsert("a", url, http2="always")
+        with board.start(poll_interval=0.02):
+            if not is_early:
+                board.upsert("a", url, http2="always")
+            connection, _ = engine.accept()
+            with connection:
+                connection.settimeout(HANG)
+                assert connection.recv(14, socket.MSG_WAITALL) == b"PRI * HTTP/2.0"
+
+
 def test_why_a_polled_engine_is_down_can_be_seen(engines: Callable[..., Engine]) -> None:
     up, down = engines("--model", "small"), engines("--model", "small")
     board = Board("gateway")
@@ -237,10 +257,9 @@ def test_an_engine_is_polled_with_its_key(engines: Callable[..., Engine], tmp_pa
         board.upsert(name, url, **key)
     with pytest.raises(ValueError, match="visible ASCII"):
         board.upsert("bad", url, api_key="a\nkey")
-    with pytest.raises(ValueError, match="upsert each address"):
-        board.upsert("name", "dns+http://engines:8000")
-    with pytest.raises(FileNotFoundError, match="no-such-key"):
-        board.upsert("bad", url, api_key_file=str(tmp_path / "no-such-key"))
+    for name in ("dns+http://engines:8000", "DNS+http://engines:8000"):
+        with pytest.raises(ValueError, match="upsert each address"):
+            board.upsert("name", name)
 
     def limits() -> dict[str, int | None]:
         return {one["id"]: one.get("limit_weight") for one in board.statuses()}
@@ -398,7 +417,7 @@ def test_a_place_is_given_back_that_came_in_the_turn_in_which_its_task_was_cance
             await task
         monkeypatch.undo()
         # The task is still there, and holds nothing.
-        assert task.cancelled() and board.in_flight("a") == 0
+        assert task.cancelled() and open_weight(board, "a") == 0
 
     with started() as board, pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(run(board, monkeypatch))

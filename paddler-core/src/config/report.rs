@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
+
 use super::fault::{ConfigFaults, Faults};
 use super::read::{At, Fields};
 use super::router;
@@ -61,6 +63,8 @@ fn read(value: &Value, faults: &mut Faults) -> Option<Report> {
     report.adapters = running.and_then(|at| adapters(&at, faults));
     report.loaded_adapters = names(&mut fields, "loaded_adapters", faults);
     report.models = fields.take_said("models").and_then(|at| models(&at, faults));
+    let degraded = fields.take_said("degraded");
+    report.degraded = degraded.and_then(|at| recorded(&at, faults)).unwrap_or_default();
     fields.end(faults);
     Some(report)
 }
@@ -81,12 +85,15 @@ fn names(fields: &mut Fields<'_>, name: &'static str, faults: &mut Faults) -> Op
 fn models(at: &At<'_>, faults: &mut Faults) -> Option<Models> {
     match &at.value.kind {
         Kind::List(none) if none.is_empty() => Some(Models::Listed(Vec::new())),
-        Kind::Map(_) => {
-            let read = serde_json::to_value(at.value).and_then(serde_json::from_value);
-            read.map_err(|error| at.fault(faults, error.to_string())).ok()
-        }
+        Kind::Map(_) => recorded(at, faults),
         _ => router::models(at, faults),
     }
+}
+
+/// What stands in a form that records have and nobody writes.
+fn recorded<T: DeserializeOwned>(at: &At<'_>, faults: &mut Faults) -> Option<T> {
+    let read = serde_json::to_value(at.value).and_then(serde_json::from_value);
+    read.map_err(|error| at.fault(faults, error.to_string())).ok()
 }
 
 fn adapters(at: &At<'_>, faults: &mut Faults) -> Option<Adapters> {

@@ -1,4 +1,4 @@
-"""How is it told that there is nobody, or that a tree is unsound?"""
+"""How is it told that there is nobody, or that what was written is unsound?"""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with a tree."""
+    """One thing that is wrong with what was written: a tree, an upstream, a report, or the names for ``read_vllm``."""
 
     path: str
     """Which part: ``tree[2].then.branch.queue_depth.below``."""
     line: int | None
-    """Where in the text, from 1; ``None`` for a tree that was not read from text."""
+    """Where in the text, from 1; ``None`` for what was not read from text."""
     column: int | None
     """The character in the line, from 1."""
     problem: str
@@ -24,7 +24,7 @@ class Fault(NamedTuple):
 
 
 class ConfigError(ValueError):
-    """All that is wrong with a tree at once, one line for each fault."""
+    """All that is wrong with what was written at once, one line for each fault."""
 
     def __init__(
         self, message: str, faults: list[tuple[str, int | None, int | None, str, str | None]], more: int = 0

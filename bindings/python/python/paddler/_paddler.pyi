@@ -1,4 +1,5 @@
-"""The part that is written in Rust. Times are in seconds, usage is a share from 0 to 1, and `None` is unknown."""
+"""The part that is written in Rust. Numbers for times are in seconds, those in an upstream's `timeouts` are text with a unit as in
+a config file, usage is a share from 0 to 1, and `None` is unknown."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
@@ -8,8 +9,8 @@ from typing import Literal, TypedDict, final
 from typing_extensions import Self, Unpack
 
 from ._explanation import Explanation
-from ._router import Asked
-from ._status import Status
+from ._router import Asked, AskedNow
+from ._status import Degraded, Status
 from .nodes import ConditionFunction, CostFunction, FilterFunction, Node
 
 __all__ = [
@@ -63,7 +64,7 @@ class _Settings(TypedDict, total=False):
     http2: Literal["auto", "never", "always"] | None
     host: Literal["rewrite", "keep"] | None
     tls: Mapping[str, str] | None
-    timeouts: Mapping[str, str] | None
+    timeouts: Mapping[Literal["connect", "first_byte", "idle"], str] | None
     api_key_file: str | None
 
 class _Adapters(TypedDict):
@@ -82,6 +83,7 @@ class _Signals(TypedDict, total=False):
     adapters: _Adapters | None
     loaded_adapters: Sequence[str] | None
     models: Literal["any"] | Sequence[str | _Model] | None
+    degraded: Sequence[Degraded] | None
 
 @final
 class Tree:
@@ -252,7 +254,8 @@ class Report:
 
     def __new__(cls, *, extra: object | None = None, **signals: Unpack[_Signals]) -> Self: ...
     def as_dict(self) -> dict[str, object]:
-        """All signals by name; what is unknown is `None`."""
+        """All signals by name, of which a `Report` can be made again; what is unknown is `None`. `degraded`, where it is there: which
+        of them could not be read, and why."""
 
 def read_vllm(page: bytes | bytearray, *, names: Mapping[str, list[str]] | None = None) -> Report:
     """Reads a page of metrics as vLLM writes it. `names`: under which other names `running`, `waiting`, `kv_cache_usage` and
@@ -278,13 +281,18 @@ class Board:
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """`tree`: by default `gateway`. `settle`: how long the weight of a cancelled request stays reserved at most.
+        `publish_every`: the shortest time between two looks at what reports say.
         `clock`: tells the time in seconds from when the board began, for tests and simulations; such a board cannot be started.
         """
     def upsert(
         self, id: str, url: str, *, api_key: str | None = None, extra: object | None = None, **settings: Unpack[_Settings]
     ) -> None:
         """An upstream exists and is like this; one of the same id is replaced, and its counts go on. The settings are those of
-        a config file. `extra` rides along for your own filters. Raises `ConfigError`.
+        a config file; `timeouts` are such as `{"first_byte": "30s"}`, and the key is given as `api_key` or in a file, not both.
+        `extra` rides along for your own filters.
+
+        Raises `ConfigError` for what is written wrong, and `ValueError` for a key or, if the board was started, a certificate that
+        cannot be used.
         """
     def remove(self, id: str) -> bool:
         """It exists no more; what is open there goes on to its end. Whether it was known."""
@@ -298,17 +306,16 @@ class Board:
         """It could not be asked. Its last report stays, and ages. Whether it is known."""
     def drain(self, id: str, draining: bool = True) -> bool:
         """Takes it out of every pick at once, or lets it back in. Whether it is known."""
-    def set_tree(self, tree: Tree | str | Node) -> None: ...
+    def set_tree(self, tree: Tree | str | Node) -> None:
+        """Puts another tree in force, for the next pick and for all who wait."""
     def publish(self) -> None:
         """Puts in force at once what was told so far."""
     def upstreams(self) -> list[Upstream]: ...
     def statuses(self) -> list[Status]:
         """How each upstream is, and why: what it says of itself, its polls, and what became of its requests. In the words of the
-        program's `GET /upstreams`; what is not known is left out."""
-    def in_flight(self, id: str) -> int | None:
-        """Our own open weight there, with what settles."""
-    def health(self, id: str) -> Literal["healthy", "ejected", "probing", "warming", "unknown"] | None:
-        """Whether it is sent work, by how its requests went."""
+        program's `GET /api/v1/upstreams`; what is not known is left out."""
+    def status(self, id: str) -> Status | None:
+        """The same of one. `None`: it is not known."""
     def start(
         self,
         *,
@@ -321,8 +328,12 @@ class Board:
     ) -> Board:
         """Starts the thread in the background, and answers with the board, for `with`. A poll replaces what was reported.
 
-        `poll_interval`: seconds between polls of an upstream; `None`: none is polled. `max_requests`, `max_wait`: how many
-        may wait for room, and for how many seconds. `seed`: where chance comes from for those who wait.
+        `poll_interval`: seconds between polls of an upstream; `None`: none is polled. `poll_timeout`: seconds after which one that
+        has not answered has failed a poll. `poll_concurrency`: how many are polled at once. `max_requests`, `max_wait`: how many
+        requests may wait for room, and for how many seconds. `seed`: where chance comes from for those who wait.
+
+        Raises `ValueError` for an upstream to which there is no way, such as one with a certificate that cannot be read; the
+        board is then as before.
         """
     def stop(self) -> None:
         """Ends the thread, and waits for the function of yours that it asks just then. Who waits for a place is refused; leases
@@ -363,7 +374,7 @@ class Router:
         `only`: nobody but these; `exclude`: not these, since they were tried. `seed`: of this pick alone. `explain`: the lease,
         or the exception, has an `explanation`. Raises `Refused`.
         """
-    def explain(self, facts: Facts | None = None, **asked: Unpack[Asked]) -> Explanation:
+    def explain(self, facts: Facts | None = None, **asked: Unpack[AskedNow]) -> Explanation:
         """What a pick would do now, and why. Nothing is reserved, so the one that follows may go elsewhere."""
     def _native(self, picks: int, model: str, prompt_tokens: int) -> float: ...
     def _wait(
@@ -402,7 +413,9 @@ class Lease:
     def first_byte(self) -> None:
         """The answer has begun, so the prompt has been read."""
     def answered(self, status: int = 200, *, retry_after: float | None = None) -> None:
-        """What its answer's HTTP status says of the upstream's health. `retry_after`: what it asks for, in seconds."""
+        """What its answer's HTTP status says of the upstream's health. `retry_after`: what it asks for, in seconds. An upstream
+        that fails is told from a request that fails wherever it is sent (500), by how many requests fail: each lease counts as one,
+        so a request that is sent again counts as another."""
     def failed(self, fault: Literal["unreachable", "broke", "cut_short", "late", "unavailable"]) -> None:
         """It failed without a status. `unreachable`: no connection, so the lease has ended. After any other fault a `with` that
         is left ends the lease as cancelled, since the engine may go on."""

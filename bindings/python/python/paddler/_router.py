@@ -31,6 +31,11 @@ class Asked(TypedDict, total=False):
     stream: bool | None
     only: Iterable[str | Upstream] | None
     exclude: Iterable[str | Upstream] | None
+
+
+class AskedNow(Asked, total=False):
+    """The same of one that does not wait."""
+
     seed: int | None
 
 

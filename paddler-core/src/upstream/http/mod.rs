@@ -16,14 +16,17 @@ mod route;
 mod tls;
 
 use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
-use super::UpstreamSpec;
 use super::transport::{Connect, Upstream};
+use super::{UpstreamId, UpstreamSpec};
 use crate::forward::BoxError;
 
 pub use client::HttpUpstream;
@@ -65,17 +68,47 @@ impl Default for HttpOptions {
     }
 }
 
+/// As much of a file as is read for a key, in bytes.
+const LONGEST_KEY: u64 = 1 << 16;
+
 /// The key that an upstream wants, as an extension of its spec. It is sent as a bearer token, in place of whatever key the
 /// client sent, and never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamKey(HeaderValue);
 
 impl UpstreamKey {
-    /// A key of visible ASCII characters; `None` for anything else.
+    /// A key of visible ASCII characters; `None` for anything else, or nothing.
     pub fn new(key: &str) -> Option<Self> {
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
         let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
         value.set_sensitive(true);
         Some(Self(value))
+    }
+
+    /// The key that stands in a file as its one line, for this upstream.
+    ///
+    /// # Errors
+    /// Which file, what it was for, what is wrong with it and what to do.
+    pub fn read(file: &Path, upstream: &UpstreamId) -> Result<Self, String> {
+        let file_name = format!("{} (the key for the upstream {upstream})", file.display());
+        let mut text = String::new();
+        let read = File::open(file).and_then(|file| file.take(LONGEST_KEY).read_to_string(&mut text));
+        read.map_err(|error| {
+            let why = match error.kind() {
+                ErrorKind::NotFound => {
+                    "there is no such file; make it, with the key as its one line".to_owned()
+                }
+                ErrorKind::PermissionDenied => "who runs this may not read it".to_owned(),
+                ErrorKind::InvalidData => "it is not text in UTF-8: save it as UTF-8".to_owned(),
+                _ => error.to_string(),
+            };
+            format!("{file_name} cannot be read: {why}")
+        })?;
+        let key = text.strip_prefix('\u{feff}').unwrap_or(&text).trim();
+        let invalid = || format!("{file_name} holds no key: one line of visible characters");
+        Self::new(key).ok_or_else(invalid)
     }
 
     /// Puts it in the place of whatever key stands there, as each request gets it: for transports of one's own.
@@ -149,6 +182,39 @@ mod tests {
     fn a_key_is_never_shown() {
         let key = UpstreamKey::new("sk-secret").unwrap();
         assert!(!format!("{key:?}").contains("secret"));
-        assert!(UpstreamKey::new("line\nbreak").is_none());
+    }
+
+    #[test]
+    fn a_key_is_of_visible_ascii_characters() {
+        for text in ["", "line\nbreak", "two words", "clé", "tab\t"] {
+            assert!(UpstreamKey::new(text).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_named_with_its_upstream() {
+        let id = UpstreamId::new("gpu-1").unwrap();
+        let folder = std::env::temp_dir().join(format!("paddler-upstream-key-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("key");
+        let read = || UpstreamKey::read(&file, &id);
+        let named = format!("{} (the key for the upstream gpu-1)", file.display());
+        let missing =
+            format!("{named} cannot be read: there is no such file; make it, with the key as its one line");
+        assert_eq!(read(), Err(missing));
+        for (bytes, why) in [
+            (&b"one\ntwo\n"[..], "holds no key: one line of visible characters"),
+            (&b"\n"[..], "holds no key: one line of visible characters"),
+            (
+                &b"\xff\xfe"[..],
+                "cannot be read: it is not text in UTF-8: save it as UTF-8",
+            ),
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            assert_eq!(read(), Err(format!("{named} {why}")));
+        }
+        std::fs::write(&file, "\u{feff}sk-1\r\n").unwrap();
+        assert_eq!(read().ok(), UpstreamKey::new("sk-1"));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
