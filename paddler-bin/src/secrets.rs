@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use paddler_core::config::{Config, FilePurpose, NamedFile, UpstreamConfig};
 use paddler_core::forward::{InvalidKeys, Keys, Tls};
 use paddler_core::upstream::UpstreamSpec;
-use paddler_core::upstream::http::{UpstreamKey, check_tls};
+use paddler_core::upstream::http::check_tls;
 
 use crate::settings::text;
 
@@ -90,15 +90,11 @@ pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
 }
 
 fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
-    let mut spec = upstream.spec.clone();
+    let spec = &upstream.spec;
     if spec.url.starts_with("https://") {
         check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
     }
-    if let Some(file) = &upstream.api_key_file {
-        let key = UpstreamKey::read(file, &spec.id)?;
-        spec.extensions.insert(key);
-    }
-    Ok(spec)
+    upstream.with_key(None)
 }
 
 /// Reads keys from a text, with the name of its file.

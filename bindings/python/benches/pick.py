@@ -1,9 +1,9 @@
-"""What does a pick cost from Python, above what it costs in Rust?
+"""What does a pick cost from Python?
 
     python benches/pick.py
 
-A pick and the end of its lease, for a model that all serve, by the tree `gateway`: in a loop in Rust, in a loop in Python, and
-the difference. Each figure is the best of several rounds, since a busy machine only ever adds to it. Build with
+A pick and the end of its lease, for a model that all serve, by the tree `gateway`. What it costs in Rust is said by
+`cargo bench -p paddler-benches --bench scheduling -- pick/gateway`. Each figure is the best of several rounds, since a busy machine only ever adds to it. Build with
 `maturin build --release`: a build for debugging is many times slower.
 """
 
@@ -59,8 +59,8 @@ def held(router: paddler.Router) -> Callable[[int], float]:
     return run
 
 
-def line(what: str, *seconds: float | None) -> None:
-    print(f"{what:44}" + "".join(" " * 12 if one is None else f"{one * 1e6:12.2f}" for one in seconds))
+def line(what: str, *seconds: float) -> None:
+    print(f"{what:44}" + "".join(f"{one * 1e6:12.2f}" for one in seconds))
 
 
 def spin(stop: threading.Event) -> None:
@@ -70,23 +70,21 @@ def spin(stop: threading.Event) -> None:
 
 def main() -> None:
     print(f"Python {sys.version.split()[0]}, paddler {paddler.__version__}; microseconds for a pick and the end of its lease")
-    print(f"{'upstreams':44}{'native':>12}{'Python':>12}{'above':>12}{'with, used':>12}")
+    print(f"{'upstreams':44}{'picked':>12}{'with, used':>12}")
     for upstreams, picks in [(1, 20_000), (100, 20_000), (1_000, 4_000), (10_000, 400)]:
         asked = router("gateway", upstreams)
-        native = best(lambda picks: asked._native(picks, "llama", 300), picks)
-        called = best(python(asked), picks)
-        line(str(upstreams), native, called, called - native, best(held(asked), picks))
+        line(str(upstreams), best(python(asked), picks), best(held(asked), picks))
     for what, tree in [
         ("100, and a cost in Python", n.least(lambda request, candidate: 1.0)),
         ("100, and one in Python asked for all at once", n.least(n.whole(lambda request, all: [1.0] * len(all)))),
     ]:
-        line(what, None, best(python(router(tree, 100)), 200))
+        line(what, best(python(router(tree, 100)), 200))
     stop = threading.Event()
     spins = threading.Thread(target=spin, args=(stop,))
     spins.start()
     # The mean, since what is waited for is what is asked. From 10,000 on, a pick lets others run.
     for upstreams, picks in [(100, 20_000), (9_999, 400), (10_000, 400)]:
-        line(f"{upstreams}, while another thread computes", None, python(router("gateway", upstreams))(picks))
+        line(f"{upstreams}, while another thread computes", python(router("gateway", upstreams))(picks))
     stop.set()
     spins.join()
 

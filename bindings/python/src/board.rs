@@ -21,7 +21,7 @@ use pythonize::pythonize;
 use crate::asked::seconds;
 use crate::refuse::invalid;
 use crate::reports::Report;
-use crate::running::Running;
+use crate::running::{Running, untold};
 use crate::shared::{Keeper, Shared, Time};
 use crate::specs::{Upstream, id, spec};
 use crate::tree::Tree;
@@ -204,8 +204,13 @@ impl Board {
         let clock = *clock;
         shared.with_keeper(py, |keeper| match std::mem::replace(keeper, Keeper::Nobody) {
             Keeper::Here(board) => {
-                *keeper = Keeper::Background(Running::start(*board, poll, options, clock)?);
-                Ok(())
+                let started = Running::start(*board, poll, options, clock);
+                let (now, told) = match started {
+                    Ok(running) => (Keeper::Background(running), Ok(())),
+                    Err(failed) => (Keeper::Here(failed.board), Err(untold(failed.error))),
+                };
+                *keeper = now;
+                told
             }
             Keeper::Nobody => Err(PyRuntimeError::new_err(
                 "a board that was stopped cannot be started",

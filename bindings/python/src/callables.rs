@@ -50,7 +50,7 @@ pub(crate) fn pass_on() -> PyResult<()> {
 
 /// Keeps an error that is not for a pick to keep until the pick is over. A board's own thread has nobody to pass it to.
 fn keep(py: Python<'_>, error: &PyErr) {
-    if is_for_all(py, error) && Background::is_stopping_here().is_none() {
+    if is_for_all(py, error) && !Background::is_any_here() {
         FOR_ALL.set(Some(error.clone_ref(py)));
     }
 }
@@ -217,7 +217,7 @@ impl Function {
         cx: &PickCx<'_>,
         ask: impl FnOnce(Python<'_>, Py<Facts>) -> PyResult<R>,
     ) -> Result<R, FilterError> {
-        if Background::is_stopping_here() == Some(true) {
+        if Background::is_stopping_here() {
             return Err(FilterError::new("the board is being stopped"));
         }
         let judged = Python::try_attach(|py| {

@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::StatusCode;
 use paddler_core::forward::{Acquired, Refusal};
-use paddler_core::request::Facts as CoreFacts;
 use paddler_core::schedule::{Ask, Ending, Explanation, Observer, Scratch};
 use paddler_core::status::Snapshot;
 use paddler_core::upstream::Lease as CoreLease;
-use paddler_core::{Clock, Moment};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
@@ -221,21 +219,6 @@ impl Router {
         let places = background.router().clone();
         let task = background.spawn(async move { waits.tell(places.acquire(&facts, &tried).await) });
         Ok(Waiting { task, done })
-    }
-
-    /// How long a pick and its lease take without Python, in seconds, as the mean of so many.
-    fn _native(&self, py: Python<'_>, picks: u32, model: &str, prompt_tokens: u32) -> PyResult<f64> {
-        let now = self.shared.refresh(py)?;
-        let snapshot = self.shared.published.load();
-        let (clock, seed) = (Clock::new(), self.next_seed(None));
-        let facts = CoreFacts::new().model(model).tokens(prompt_tokens).arrived(now);
-        for pick in 0..picks {
-            let ask = Ask::new(&facts, now, seed ^ u64::from(pick));
-            if let Ok(lease) = Scratch::with(|scratch| snapshot.reserve(&ask, scratch, &mut ())) {
-                lease.complete();
-            }
-        }
-        Ok(clock.now().since(Moment::ZERO).as_secs_f64() / f64::from(picks.max(1)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use paddler_core::Clock;
-use paddler_core::forward::{Background, RouterOptions, ThreadEnd, Untold};
+use paddler_core::forward::{Background, NotStarted, RouterOptions, ThreadEnd, Untold};
 use paddler_core::status::{Change, PollOptions, StatusBoard};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -72,6 +72,16 @@ fn here() -> PyErr {
     PyRuntimeError::new_err(message)
 }
 
+/// Why a board was not told, or not started.
+pub(crate) fn untold(error: Untold) -> PyErr {
+    match error {
+        Untold::Ended => stopped(),
+        Untold::Here => here(),
+        Untold::NoThread(error) => error.into(),
+        no_way => invalid(no_way),
+    }
+}
+
 pub(crate) struct Running {
     background: Background,
     forks: u64,
@@ -83,7 +93,7 @@ impl Running {
         poll: Option<PollOptions>,
         options: RouterOptions,
         clock: Clock,
-    ) -> PyResult<Arc<Self>> {
+    ) -> Result<Arc<Self>, NotStarted> {
         let running = Arc::new(Self {
             background: Background::start(board, poll, options, clock)?,
             forks: FORKS.load(Relaxed),
@@ -116,11 +126,6 @@ impl Running {
 
     /// Tells the board, also if that is interrupted. Whether who it is about is known.
     pub(crate) fn change(&self, py: Python<'_>, change: Change) -> PyResult<bool> {
-        let untold = |untold| match untold {
-            Untold::Ended => stopped(),
-            Untold::Here => here(),
-            no_way => invalid(no_way),
-        };
         let background = self.background()?;
         let mut telling = py.detach(|| background.begin_to_tell(change)).map_err(untold)?;
         loop {

@@ -141,19 +141,16 @@ impl Shared {
     /// Tells the board, wherever it is. `is_news`: the next pick is to see it. Whether who it is about is known.
     pub(crate) fn change(&self, py: Python<'_>, change: Change, is_news: bool) -> PyResult<bool> {
         let now = self.now(py)?;
-        let (background, known) = self.with_keeper(py, |keeper| match keeper {
+        let told = self.with_keeper(py, |keeper| match keeper {
             Keeper::Nobody => Err(stopped()),
-            Keeper::Background(running) => Ok((Some((running.clone(), change)), true)),
+            Keeper::Background(running) => Ok(Err((running.clone(), change))),
             Keeper::Here(board) => {
                 let known = board.change(change, now);
                 self.look_again(board, now);
-                Ok((None, known))
+                Ok(Ok(known))
             }
         })?;
-        let known = match background {
-            Some((running, change)) => running.change(py, change)?,
-            None => known,
-        };
+        let known = told.or_else(|(running, change)| running.change(py, change))?;
         if is_news {
             self.told.fetch_add(1, Release);
         }

@@ -112,19 +112,7 @@ pub(crate) fn spec(
     }
     let read =
         UpstreamConfig::from_value(&written, "").map_err(|faults| refuse::config(settings.py(), &faults))?;
-    let mut spec = read.spec;
-    let file = read.api_key_file.as_ref();
-    let key = match (api_key, file) {
-        (Some(_), Some(_)) => Err("give `api_key` or `api_key_file`, not both".into()),
-        (None, file) => file.map(|file| UpstreamKey::read(file, &spec.id)).transpose(),
-        (Some(key), None) => {
-            let key = UpstreamKey::new(key).map(Some);
-            key.ok_or("`api_key` is not of visible ASCII characters".into())
-        }
-    };
-    if let Some(key) = key.map_err(invalid)? {
-        spec.extensions.insert(key);
-    }
+    let mut spec = read.with_key(api_key).map_err(invalid)?;
     if let Some(extra) = extra {
         spec.extensions.insert(Extra(extra));
     }

@@ -328,10 +328,10 @@ def test_a_key_that_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None
     file, gone = tmp_path / "key", tmp_path / "gone"
     file.write_text("two words")
     cases = [
-        ({"api_key": "clé"}, "visible ASCII"),
+        ({"api_key": "clé"}, "the key for the upstream gpu-1 is not of visible ASCII"),
         ({"api_key_file": str(gone)}, f"{gone} (the key for the upstream gpu-1) cannot be read: there is no such file; make it"),
         ({"api_key_file": str(file)}, f"{file} (the key for the upstream gpu-1) holds no key"),
-        ({"api_key": "one", "api_key_file": str(file)}, "not both"),
+        ({"api_key": "one", "api_key_file": str(file)}, "has `api_key` and `api_key_file`: keep one"),
     ]
     for keys, why in cases:
         with pytest.raises(ValueError, match=re.escape(why)):

@@ -169,6 +169,20 @@ def test_only_a_started_board_lets_wait_and_a_stopped_one_does_nothing() -> None
         Board(clock=lambda: 0.0).start()
 
 
+def test_a_board_that_cannot_be_started_is_as_before() -> None:
+    board = Board("balancer")
+    lost: Any = {"tls": {"ca": "/no/such/ca"}}
+    board.upsert("lost", "https://127.0.0.1:1", **lost)
+    with pytest.raises(ValueError, match="lost: .*/no/such/ca"):
+        board.start(poll_interval=None)
+    assert not board.is_running and len(board) == 1 and Router(board).pick().upstream.id == "lost"
+    board.upsert("lost", "https://127.0.0.1:1")
+    with board.start(poll_interval=None):
+        with pytest.raises(ValueError, match="lost: .*/no/such/ca"):
+            board.upsert("lost", "https://127.0.0.1:1", **lost)
+        assert Router(board).wait(timeout=HANG).upstream.id == "lost"
+
+
 def test_what_is_told_to_a_running_board_is_seen_by_the_next_pick() -> None:
     with started() as board:
         router = Router(board)

@@ -72,6 +72,8 @@ use super::registry::Registry;
 use super::value::Value;
 use crate::schedule::{Tree, trees};
 use crate::upstream::UpstreamSpec;
+#[cfg(feature = "proxy")]
+use crate::upstream::http::UpstreamKey;
 
 /// The least head of a request that is read, in bytes: hyper reads no less at once.
 pub(crate) const LEAST_HEAD: u32 = 8 << 10;
@@ -198,6 +200,33 @@ impl UpstreamConfig {
         let mut faults = Faults::default();
         let upstream = upstream::upstream(&At::root(value), 0, &mut Default::default(), &mut faults);
         faults.finish(name, upstream)
+    }
+
+    /// The spec with its key, if it has one: this one, or that in the file that is named.
+    ///
+    /// # Errors
+    /// What is wrong with the key, with its file, the upstream and what to do. Both are one too many.
+    #[cfg(feature = "proxy")]
+    pub fn with_key(&self, key: Option<&str>) -> Result<UpstreamSpec, String> {
+        let mut spec = self.spec.clone();
+        let key = match (key, &self.api_key_file) {
+            (None, None) => return Ok(spec),
+            (None, Some(file)) => UpstreamKey::read(file, &spec.id)?,
+            (Some(key), None) => UpstreamKey::new(key).ok_or_else(|| {
+                format!(
+                    "the key for the upstream {} is not of visible ASCII characters",
+                    spec.id
+                )
+            })?,
+            (Some(_), Some(_)) => {
+                let id = &spec.id;
+                return Err(format!(
+                    "the upstream {id} has `api_key` and `api_key_file`: keep one of them"
+                ));
+            }
+        };
+        spec.extensions.insert(key);
+        Ok(spec)
     }
 }
 

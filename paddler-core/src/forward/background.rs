@@ -4,6 +4,7 @@
 //! calls from any of its threads, and blocks for as long as it takes to be heard. What is told is done in that order.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,8 +20,12 @@ use tokio::task::AbortHandle;
 use super::{BoxError, Router, RouterOptions};
 use crate::Clock;
 use crate::status::{Change, PollOptions, StatusBoard, StatusEvent, StatusLoop};
+#[cfg(feature = "tls")]
+use crate::upstream::Tls;
 use crate::upstream::http::HttpConnect;
-use crate::upstream::{Connect as _, UpstreamId};
+#[cfg(feature = "tls")]
+use crate::upstream::http::check_tls;
+use crate::upstream::{Connect as _, UpstreamId, UpstreamSpec};
 
 /// The stack of the thread, as large as that of most main threads: the host's filters and costs run on it.
 const STACK: usize = 8 << 20;
@@ -52,15 +57,20 @@ thread_local! {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Background {
+    thread: Thread,
+    statuses: Arc<StatusLoop>,
+    connect: HttpConnect,
+    router: Router,
+}
+
+/// The thread and its runtime.
+struct Thread {
     /// Dropped, it tells the thread to end.
     stop: Mutex<Option<oneshot::Sender<()>>>,
     end: ThreadEnd,
     id: ThreadId,
     stopping: Arc<AtomicBool>,
     handle: Handle,
-    statuses: Arc<StatusLoop>,
-    connect: HttpConnect,
-    router: Router,
 }
 
 impl fmt::Debug for Background {
@@ -81,6 +91,8 @@ pub enum Untold {
     Here,
     /// There is no way to the upstream, such as a certificate that cannot be read.
     NoWay(UpstreamId, BoxError),
+    /// There is no thread or no runtime to be had.
+    NoThread(io::Error),
 }
 
 impl fmt::Display for Untold {
@@ -89,53 +101,80 @@ impl fmt::Display for Untold {
             Self::Ended => f.write_str("the thread that keeps the board has ended"),
             Self::Here => f.write_str("the thread that keeps the board cannot wait for itself"),
             Self::NoWay(id, error) => write!(f, "{id}: {error}"),
+            Self::NoThread(error) => write!(f, "no thread can keep the board: {error}"),
         }
     }
 }
 
-impl std::error::Error for Untold {}
+impl Error for Untold {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NoWay(_, error) => Some(&**error),
+            Self::NoThread(error) => Some(error),
+            Self::Ended | Self::Here => None,
+        }
+    }
+}
+
+/// A board that no thread keeps, as it was, and why.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct NotStarted {
+    /// The board.
+    pub board: Box<StatusBoard>,
+    /// Why.
+    pub error: Untold,
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for NotStarted {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
 
 impl Background {
     /// Has a thread keep the board from now on, with the upstreams that it has. With `poll`, each is polled.
     ///
     /// # Errors
-    /// When there is no thread or no runtime to be had.
+    /// [`NotStarted`], with the board: when there is no way to one of the upstreams, or no thread or no runtime to be had.
     pub fn start(
         mut board: StatusBoard,
         poll: Option<PollOptions>,
         options: RouterOptions,
         clock: Clock,
-    ) -> io::Result<Self> {
-        let known = board.publish(clock.now());
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
+    ) -> Result<Self, NotStarted> {
         let connect = HttpConnect::default();
-        let entered = handle.enter();
+        let known = board.publish(clock.now());
+        let specs = || known.iter().map(|(_, entry)| &**entry.spec());
+        let begun = specs().try_for_each(|spec| find_way(&connect, spec));
+        let begun = begun.and_then(|()| Thread::spawn().map_err(Untold::NoThread));
+        let thread = match begun {
+            Ok(thread) => thread,
+            Err(error) => {
+                let board = Box::new(board);
+                return Err(NotStarted { board, error });
+            }
+        };
+        let entered = thread.handle.enter();
         let statuses = StatusLoop::start(board, vec![], Arc::new(connect.clone()), poll, clock);
         let router = Router::new(statuses.published(), clock, options);
         drop(entered);
-        let (stop, stopped) = oneshot::channel();
-        let (end, stopping) = (ThreadEnd::default(), Arc::new(AtomicBool::new(false)));
-        let (ends, of_thread) = (Ends(end.clone()), stopping.clone());
-        let thread = std::thread::Builder::new()
-            .name("paddler".into())
-            .stack_size(STACK)
-            .spawn(move || run(runtime, of_thread, stopped, ends))?;
         let background = Self {
-            stop: Mutex::new(Some(stop)),
-            end,
-            id: thread.thread().id(),
-            stopping,
-            handle,
+            thread,
             statuses: Arc::new(statuses),
             connect,
             router,
         };
-        let specs = known.iter().map(|(_, entry)| (**entry.spec()).clone());
-        let again = specs.map(|spec| StatusEvent::Upsert(spec).into());
+        let again = specs().map(|spec| StatusEvent::Upsert(spec.clone()).into());
         for change in again.chain([Change::Publish]) {
-            let heard = background.say(change).wait(Duration::MAX);
-            heard.unwrap_or(Err(Untold::Ended)).map_err(io::Error::other)?;
+            // Whoever tells it next hears of it if it has ended.
+            background.say(change).wait(Duration::MAX);
         }
         Ok(background)
     }
@@ -147,7 +186,7 @@ impl Background {
 
     /// Has the thread do this, which must not block.
     pub fn spawn(&self, task: impl Future<Output: Send + 'static> + Send + 'static) -> AbortHandle {
-        self.handle.spawn(task).abort_handle()
+        self.thread.handle.spawn(task).abort_handle()
     }
 
     /// Tells the board, and blocks until it has heard. Says whether the upstream that is to be drained is known.
@@ -171,8 +210,7 @@ impl Background {
         if let Change::Event(event) = &change
             && let StatusEvent::Upsert(spec) = &**event
         {
-            let way = self.connect.connect(spec);
-            way.map_err(|error| Untold::NoWay(spec.id.clone(), error))?;
+            find_way(&self.connect, spec)?;
         }
         Ok(self.say(change))
     }
@@ -190,34 +228,75 @@ impl Background {
 
     /// Whether this is its own thread: the host is asked while the board decides.
     pub fn is_here(&self) -> bool {
-        std::thread::current().id() == self.id
+        std::thread::current().id() == self.thread.id
     }
 
-    /// Whether this is the thread of any board in the background and, if so, whether it is to end: it should not begin anything
-    /// that takes its time.
-    pub fn is_stopping_here() -> Option<bool> {
-        STOPPING.with_borrow(|stopping| Some(stopping.as_ref()?.load(Relaxed)))
+    /// Whether this is the thread of any board in the background.
+    pub fn is_any_here() -> bool {
+        STOPPING.with_borrow(Option::is_some)
+    }
+
+    /// Whether this is such a thread and is to end: it should not begin anything that takes its time.
+    pub fn is_stopping_here() -> bool {
+        STOPPING.with_borrow(|stopping| stopping.as_ref().is_some_and(|stopping| stopping.load(Relaxed)))
     }
 
     /// Tells the thread to end, if nobody has yet. Who waits for a place does so in vain.
     pub fn stop(&self) {
-        self.stopping.store(true, Relaxed);
+        self.thread.stopping.store(true, Relaxed);
         drop(self.stopper());
     }
 
     /// The thread's end, to be waited for by whoever stops it, and after that.
     pub fn end(&self) -> ThreadEnd {
-        self.end.clone()
+        self.thread.end.clone()
     }
 
-    /// Forgets the thread, which is not there: in a process that was forked off after the start. To stop it would wake the
-    /// parent's.
+    /// Forgets the thread, which is not there: in a process that was forked off after the start. To stop it, or its loop, takes
+    /// locks of its runtime, and one that it held at the fork is never given back.
     pub fn abandon(&self) {
         std::mem::forget(self.stopper());
+        std::mem::forget(self.statuses.clone());
     }
 
     fn stopper(&self) -> Option<oneshot::Sender<()>> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.thread
+            .stop
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// Makes sure that there is a way to an upstream, as far as that is known without a connection.
+fn find_way(connect: &HttpConnect, spec: &UpstreamSpec) -> Result<(), Untold> {
+    let no_way = |error| Untold::NoWay(spec.id.clone(), error);
+    connect.connect(spec).map_err(no_way)?;
+    #[cfg(feature = "tls")]
+    if spec.url.starts_with("https://") && spec.protocol.tls != Tls::default() {
+        check_tls(&spec.protocol.tls).map_err(|fault| no_way(fault.into()))?;
+    }
+    Ok(())
+}
+
+impl Thread {
+    fn spawn() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let (end, stopping) = (ThreadEnd::default(), Arc::new(AtomicBool::new(false)));
+        let (ends, of_thread) = (Ends(end.clone()), stopping.clone());
+        let thread = std::thread::Builder::new()
+            .name("paddler".into())
+            .stack_size(STACK)
+            .spawn(move || run(runtime, of_thread, stopped, ends))?;
+        Ok(Self {
+            stop: Mutex::new(Some(stop)),
+            end,
+            id: thread.thread().id(),
+            stopping,
+            handle,
+        })
     }
 }
 
@@ -287,7 +366,7 @@ mod tests {
     use crate::queue::Tried;
     use crate::request::{Facts, RequestFacts};
     use crate::schedule::{Node, Signals, Tree, filter_fn, trees};
-    use crate::upstream::UpstreamSpec;
+    use crate::upstream::Tls;
 
     const HANG: Duration = Duration::from_secs(60);
 
@@ -327,15 +406,62 @@ mod tests {
     }
 
     #[test]
+    fn a_board_that_is_not_started_is_given_back_and_can_be_once_there_is_a_way_to_each() {
+        let clock = Clock::new();
+        let mut board = StatusBoard::new(trees::balancer());
+        let mut lost = UpstreamSpec::new("lost", "https://127.0.0.1:1").unwrap();
+        lost.protocol.tls = Tls {
+            ca: Some("/no/such/ca".into()),
+            ..Tls::default()
+        };
+        let lost = Change::from(StatusEvent::Upsert(lost));
+        board.change(lost.clone(), clock.now());
+        board.change(upsert("a"), clock.now());
+        let start = |board| Background::start(board, None, RouterOptions::default(), clock);
+        let NotStarted { mut board, error } = start(board).unwrap_err();
+        let no_way_to_it = |error: &Untold| matches!(error, Untold::NoWay(id, _) if id.as_str() == "lost");
+        assert!(no_way_to_it(&error) && error.source().is_some(), "{error}");
+        assert!(error.to_string().starts_with("lost: "), "{error}");
+
+        board.change(
+            StatusEvent::Remove(UpstreamId::new("lost").unwrap()).into(),
+            clock.now(),
+        );
+        let background = start(*board).unwrap();
+        assert_eq!(background.statuses.published().load().len(), 1);
+        assert!(
+            no_way_to_it(&background.tell(lost).unwrap_err()),
+            "as at the start"
+        );
+    }
+
+    #[test]
+    fn what_is_abandoned_touches_nothing_of_its_thread() {
+        let board = StatusBoard::new(trees::balancer());
+        let background = Background::start(board, None, RouterOptions::default(), Clock::new()).unwrap();
+        let (statuses, stopping) = (
+            Arc::downgrade(&background.statuses),
+            background.thread.stopping.clone(),
+        );
+        let end = background.end();
+        background.abandon();
+        drop(background);
+        assert!(statuses.upgrade().is_some(), "its loop is not aborted");
+        assert!(stopping.load(Relaxed) && !end.wait(Duration::ZERO));
+    }
+
+    #[test]
     fn its_own_thread_cannot_tell_it_and_knows_that_it_is_to_end() {
         let clock = Clock::new();
         let (tell, told) = channel();
         let (go_on, wait) = sync_channel::<()>(0);
         let wait = Mutex::new(wait);
         let judge = filter_fn("judge", move |_, _| {
-            tell.send(Background::is_stopping_here()).unwrap();
+            tell.send((Background::is_any_here(), Background::is_stopping_here()))
+                .unwrap();
             wait.lock().unwrap().recv().ok();
-            tell.send(Background::is_stopping_here()).unwrap();
+            tell.send((Background::is_any_here(), Background::is_stopping_here()))
+                .unwrap();
             true
         });
         let tree = Tree::new(
@@ -347,15 +473,15 @@ mod tests {
         let background = Background::start(board, None, RouterOptions::default(), clock).unwrap();
         let (router, facts) = (background.router().clone(), RequestFacts::from(Facts::new()));
         background.spawn(async move { router.acquire(&facts, &Tried::default()).await.map(drop) });
-        assert_eq!(told.recv_timeout(HANG), Ok(Some(false)));
+        assert_eq!(told.recv_timeout(HANG), Ok((true, false)));
         let mut telling = background.begin_to_tell(Change::Publish).unwrap();
         assert!(telling.wait(Duration::ZERO).is_none(), "it is in the filter");
         background.stop();
         assert!(!background.end().wait(Duration::ZERO), "it is in the filter");
         drop(go_on);
-        assert_eq!(told.recv_timeout(HANG), Ok(Some(true)));
+        assert_eq!(told.recv_timeout(HANG), Ok((true, true)));
         assert!(background.end().wait(HANG));
-        assert_eq!(Background::is_stopping_here(), None);
+        assert!(!Background::is_any_here() && !Background::is_stopping_here());
         assert!(!background.is_here());
     }
 }

@@ -156,7 +156,7 @@ pub use accept::{Accept, Connection, OverTls, Peer, let_in};
 pub use acquire::Acquired;
 pub(crate) use again::Again;
 pub use asked::LONGEST_TENANT;
-pub use background::{Background, Telling, ThreadEnd, Untold};
+pub use background::{Background, NotStarted, Telling, ThreadEnd, Untold};
 pub use body::{Body, BoxError};
 pub use headers::bearer;
 pub(crate) use headers::{length, lists};

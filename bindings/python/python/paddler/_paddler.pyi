@@ -376,7 +376,6 @@ class Router:
         """
     def explain(self, facts: Facts | None = None, **asked: Unpack[AskedNow]) -> Explanation:
         """What a pick would do now, and why. Nothing is reserved, so the one that follows may go elsewhere."""
-    def _native(self, picks: int, model: str, prompt_tokens: int) -> float: ...
     def _wait(
         self,
         done: Callable[[Lease | None, BaseException | None], None],
