@@ -32,12 +32,11 @@ pub(crate) struct Board(pub(crate) Arc<Shared>);
 
 impl Board {
     fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
-        let state = |keeper: &mut Keeper| match keeper {
-            Keeper::Here(_) => "not started",
-            Keeper::Background(_) => "running",
-            Keeper::Nobody => "stopped",
-        };
-        self.0.with_keeper(py, |keeper| Ok(state(keeper)))
+        self.0.with_keeper(py, |keeper| match keeper {
+            Keeper::Here(_) => Ok("not started"),
+            Keeper::Background(_) => Ok("running"),
+            Keeper::Nobody => Ok("stopped"),
+        })
     }
 
     /// Tells something of an upstream, if it is there with what was said just now. Whether it is.

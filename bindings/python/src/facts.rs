@@ -1,11 +1,8 @@
 //! What does a request's sender know of it?
 
-use std::fmt;
-
-use http::StatusCode;
 use paddler_core::Moment;
 use paddler_core::forward::Refusal;
-use paddler_core::request::{RequestClass, RequestFacts, UnreadableRequest};
+use paddler_core::request::{RequestClass, RequestFacts};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyType};
@@ -31,17 +28,10 @@ impl Facts {
     #[pyo3(signature = (path, body, *, method = "POST"))]
     fn from_body(cls: &Bound<'_, PyType>, path: &str, body: PyBackedBytes, method: &str) -> PyResult<Self> {
         let py = cls.py();
-        let refused = |status, reason, error: &dyn fmt::Display| {
-            refuse::refusal(py, &Refusal::new(status, reason, error.to_string()))
-        };
         // A prompt may be megabytes.
         let read = py.detach(|| RequestFacts::read(method, path, &body, Moment::ZERO, 0));
-        read.map(Self).map_err(|unreadable| match unreadable {
-            UnreadableRequest::Path(error) => refused(StatusCode::BAD_REQUEST, "bad_path", &error),
-            UnreadableRequest::Model(error) => refused(StatusCode::NOT_FOUND, "model_not_found", &error),
-            UnreadableRequest::Body(error) => refused(StatusCode::BAD_REQUEST, "malformed_body", &error),
-            other => refused(StatusCode::BAD_REQUEST, "malformed_body", &other),
-        })
+        read.map(Self)
+            .map_err(|unreadable| refuse::refusal(py, &Refusal::of_unreadable(&unreadable)))
     }
 
     #[getter]

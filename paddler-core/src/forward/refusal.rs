@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::body::Body;
 use crate::Moment;
-use crate::request::Dialect;
+use crate::request::{Dialect, UnreadableRequest};
 use crate::schedule::{Ask, Class, Ending, FilterError, NodeId};
 use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
@@ -219,6 +219,18 @@ impl Refusal {
             node: (ending.reason != Reason::Contended).then_some(ending.node),
             error: ending.error.clone(),
             ..refusal
+        }
+    }
+
+    /// What a client is told whose request cannot be read.
+    #[must_use]
+    pub fn of_unreadable(unreadable: &UnreadableRequest) -> Self {
+        match unreadable {
+            UnreadableRequest::Path(error) => Self::bad_request("bad_path", error.to_string()),
+            UnreadableRequest::Body(error) => Self::bad_request("malformed_body", error.to_string()),
+            UnreadableRequest::Model(error) => {
+                Self::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string())
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Why did the walk end as it did?
 
+use serde::Serialize;
+
 use super::candidates::CandidateSet;
 use super::context::PickCx;
 use super::explained::Explained;
@@ -83,18 +85,20 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 }
 
 /// One filter's work on the way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Step {
     /// Where.
+    #[serde(skip)]
     pub node: NodeId,
     /// How many candidates came.
     pub before: usize,
     /// How many were left.
     pub after: usize,
-    /// Who went out, with the value that was judged by, where there is one.
+    /// Who went out, with the value that was judged by, where there is one. In an [`Explained`], as many as are named.
     pub removed: Vec<(UpstreamId, Option<f64>)>,
     /// What the filter said if it could not judge.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

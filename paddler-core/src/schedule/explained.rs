@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::explain::Explanation;
+use super::explain::{Explanation, Step};
 use super::tree::Tree;
 use crate::upstream::UpstreamId;
 
@@ -54,22 +54,10 @@ pub struct ExplainedNode {
     pub title: String,
     /// What its filter did, if it has one.
     #[serde(flatten)]
-    pub step: Option<ExplainedStep>,
-}
-
-/// What a filter did.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ExplainedStep {
-    /// How many candidates came.
-    pub before: usize,
-    /// How many were left.
-    pub after: usize,
-    /// Who went out, with the value that was judged by, where there is one: as many as are named.
-    pub removed: Vec<(UpstreamId, Option<f64>)>,
-    /// What the filter said if it could not judge.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub step: Option<Step>,
+    /// It only holds others, and does nothing itself.
+    #[serde(skip)]
+    is_list: bool,
 }
 
 impl Explained {
@@ -79,14 +67,12 @@ impl Explained {
         let nodes = why.path.iter().map(|node| ExplainedNode {
             node: node.get(),
             title: tree.title(*node).unwrap_or("?").to_owned(),
-            step: steps
-                .next_if(|step| step.node == *node)
-                .map(|step| ExplainedStep {
-                    before: step.before,
-                    after: step.after,
-                    removed: step.removed.iter().take(most).cloned().collect(),
-                    error: step.error.clone(),
-                }),
+            step: steps.next_if(|step| step.node == *node).map(|step| Step {
+                removed: step.removed.iter().take(most).cloned().collect(),
+                error: step.error.clone(),
+                ..*step
+            }),
+            is_list: tree.is_list(*node),
         });
         let ending = why.ending.as_ref();
         let mut explained = Self {
@@ -105,19 +91,24 @@ impl Explained {
 
     fn line(&self) -> String {
         let mut line = String::new();
-        for ExplainedNode { node, title, step } in &self.nodes {
+        for ExplainedNode {
+            node,
+            title,
+            step,
+            is_list,
+        } in &self.nodes
+        {
             if *node == 0 && !line.is_empty() {
                 line.push_str("; lost to another request, again: ");
             }
-            // A list does nothing itself.
-            if title == LIST {
+            if *is_list {
                 continue;
             }
             if !line.is_empty() && !line.ends_with(' ') {
                 line.push_str(", ");
             }
             line.push_str(title);
-            if let Some(ExplainedStep {
+            if let Some(Step {
                 before, after, error, ..
             }) = step
             {
@@ -138,7 +129,7 @@ impl Explained {
         };
         let mut end = format!("{}: {reason}", self.outcome);
         // A filter has said it where it stands; a leaf makes no step.
-        let has_said = |step: &ExplainedStep| step.error.is_some();
+        let has_said = |step: &Step| step.error.is_some();
         let at_a_step =
             |node: &ExplainedNode| Some(node.node) == self.node && node.step.as_ref().is_some_and(has_said);
         if let Some(error) = &self.error
@@ -150,22 +141,23 @@ impl Explained {
     }
 }
 
-const LIST: &str = "list";
-
 fn names(ids: &[UpstreamId]) -> String {
     ids.iter().map(UpstreamId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes = || self.nodes.iter().filter(|node| node.title != LIST);
+        let nodes = || self.nodes.iter().filter(|node| !node.is_list);
         let widest = nodes()
             .map(|node| node.title.chars().count())
             .max()
             .unwrap_or(0)
             .max(12);
         writeln!(f, "node  {:widest$}  left", "what it does")?;
-        for ExplainedNode { node, title, step } in nodes() {
+        for ExplainedNode {
+            node, title, step, ..
+        } in nodes()
+        {
             match step {
                 None => writeln!(f, "{node:4}  {title}")?,
                 Some(step) => writeln!(f, "{node:4}  {title:widest$}  {step}")?,
@@ -179,7 +171,7 @@ impl fmt::Display for Explained {
 /// How many of those named in a table's line.
 const NAMED: usize = 5;
 
-impl fmt::Display for ExplainedStep {
+impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = format!("{} of {}", self.after, self.before);
         if self.removed.is_empty() && self.error.is_none() {

@@ -13,6 +13,8 @@ pub struct Tree {
     root: Node,
     reads: Reads,
     titles: Vec<Arc<str>>,
+    /// Which of them only hold others.
+    lists: Vec<bool>,
 }
 
 /// What is wrong at one place of a tree.
@@ -75,6 +77,7 @@ impl Tree {
             root,
             reads,
             titles: checks.titles,
+            lists: checks.lists,
         })
     }
 
@@ -96,6 +99,11 @@ impl Tree {
     /// What a node does, in a line.
     pub fn title(&self, node: NodeId) -> Option<&str> {
         self.titles.get(node.0 as usize).map(|title| &**title)
+    }
+
+    /// Whether the node only holds others, and does nothing itself.
+    pub(crate) fn is_list(&self, node: NodeId) -> bool {
+        self.lists.get(node.0 as usize).copied().unwrap_or(false)
     }
 
     pub(crate) fn shared_title(&self, node: NodeId) -> Option<Arc<str>> {
@@ -121,6 +129,7 @@ impl fmt::Display for Tree {
 struct Checks {
     faults: Vec<TreeFault>,
     titles: Vec<Arc<str>>,
+    lists: Vec<bool>,
 }
 
 impl Checks {
@@ -135,6 +144,7 @@ impl Checks {
     fn visit(&mut self, node: &mut Node, depth: usize) {
         node.id = NodeId(u32::try_from(self.titles.len()).unwrap_or(u32::MAX));
         self.titles.push(node.title().into());
+        self.lists.push(matches!(node.kind, Kind::List(_)));
         if depth >= Tree::MAX_DEPTH {
             // Not looked at any deeper: a bottomless tree must not become a bottomless stack.
             return self.fault(node, "the tree is more than 64 levels deep: flatten it");
