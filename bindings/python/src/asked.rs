@@ -132,10 +132,6 @@ pub(crate) fn unknown_argument(name: &str) -> PyErr {
 
 /// A time in seconds, zero or more.
 pub(crate) fn seconds(name: &str, number: f64) -> PyResult<Duration> {
-    let invalid = |_| {
-        invalid(format!(
-            "{name}: {number} is no time in seconds, finite and not below 0"
-        ))
-    };
-    Duration::try_from_secs_f64(number).map_err(invalid)
+    let message = || format!("{name}: {number} is no time in seconds, finite and not below 0");
+    Duration::try_from_secs_f64(number).map_err(|_| invalid(message()))
 }

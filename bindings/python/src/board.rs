@@ -22,7 +22,7 @@ use crate::asked::seconds;
 use crate::refuse::invalid;
 use crate::reports::Report;
 use crate::running::{Running, untold};
-use crate::shared::{Keeper, Shared, Time};
+use crate::shared::{Keeper, Shared, Time, stopped};
 use crate::specs::{Upstream, id, spec};
 use crate::tree::Tree;
 
@@ -143,10 +143,8 @@ impl Board {
     fn set_tree(&self, py: Python<'_>, tree: &Bound<'_, PyAny>) -> PyResult<()> {
         let tree = Tree::of(tree)?;
         let tree = tree.get();
-        if tree.asks_python {
-            // From the first pick by it.
-            self.0.asks_python.store(true, Relaxed);
-        }
+        // From the first pick by it.
+        self.0.asks_python.fetch_or(tree.asks_python, Relaxed);
         self.0.change(py, Change::Tree(tree.tree.clone()), true).map(drop)
     }
 
@@ -201,23 +199,18 @@ impl Board {
         options.queue = QueueLimits::new(max_requests, u64::MAX, seconds("max_wait", max_wait)?);
         options.seed = seed;
         let clock = *clock;
-        shared.with_keeper(py, |keeper| match std::mem::replace(keeper, Keeper::Nobody) {
-            Keeper::Here(board) => {
-                let started = Running::start(*board, poll, options, clock);
-                let (now, told) = match started {
+        let already = || PyRuntimeError::new_err("the board is started already");
+        shared.with_keeper(py, |keeper| {
+            let (now, told) = match std::mem::replace(keeper, Keeper::Nobody) {
+                Keeper::Here(board) => match Running::start(*board, poll, options, clock) {
                     Ok(running) => (Keeper::Background(running), Ok(())),
                     Err(failed) => (Keeper::Here(failed.board), Err(untold(failed.error))),
-                };
-                *keeper = now;
-                told
-            }
-            Keeper::Nobody => Err(PyRuntimeError::new_err(
-                "a board that was stopped cannot be started",
-            )),
-            running @ Keeper::Background(_) => {
-                *keeper = running;
-                Err(PyRuntimeError::new_err("the board is started already"))
-            }
+                },
+                Keeper::Nobody => (Keeper::Nobody, Err(stopped())),
+                running => (running, Err(already())),
+            };
+            *keeper = now;
+            told
         })?;
         shared.look.store(u64::MAX, Relaxed);
         Ok(slf.clone())

@@ -117,11 +117,7 @@ impl Running {
     /// # Errors
     /// In its own thread.
     pub(crate) fn not_here(&self) -> PyResult<()> {
-        if self.background.is_here() {
-            Err(here())
-        } else {
-            Ok(())
-        }
+        self.background.is_here().then(here).map_or(Ok(()), Err)
     }
 
     /// Tells the board, also if that is interrupted. Whether who it is about is known.
