@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "proxy")]
-use super::{LoopEnded, StatusLoop};
 use super::{StatusBoard, StatusEvent};
 use crate::Moment;
 use crate::schedule::Tree;
@@ -43,22 +41,5 @@ impl StatusBoard {
             }
         }
         true
-    }
-}
-
-#[cfg(feature = "proxy")]
-impl StatusLoop {
-    /// The same, by the loop.
-    ///
-    /// # Errors
-    /// When the loop has ended.
-    pub async fn change(&self, change: Change) -> Result<bool, LoopEnded> {
-        match change {
-            Change::Event(event) => self.apply(*event).await?,
-            Change::Tree(tree) => self.set_tree(tree).await?,
-            Change::Drain(id, draining) => return self.set_draining(id, draining).await,
-            Change::Publish => self.publish().await?,
-        }
-        Ok(true)
     }
 }

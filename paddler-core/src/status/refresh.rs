@@ -20,7 +20,7 @@ use self::said::Said;
 use super::claims::{Claims, HOST, Rank};
 use super::poll::{PollOptions, Polled};
 use super::source::StatusSource;
-use super::{Applied, Published, StatusBoard, StatusEvent};
+use super::{Applied, Change, Published, StatusBoard, StatusEvent};
 use crate::clock::Clock;
 use crate::config::HealthRules;
 use crate::schedule::Tree;
@@ -45,17 +45,10 @@ pub struct StatusLoop {
 }
 
 enum Command {
-    Apply(StatusEvent),
+    Change(Change, oneshot::Sender<bool>),
     WhoTells(UpstreamId, oneshot::Sender<Option<&'static str>>),
-    SetTree(Arc<Tree>),
     SetHealth(HealthRules),
     SetPoll(Option<PollOptions>),
-    Publish(oneshot::Sender<()>),
-    Drain {
-        id: UpstreamId,
-        draining: bool,
-        done: oneshot::Sender<bool>,
-    },
 }
 
 /// The loop has ended: its runtime has shut down, or it has panicked.
@@ -125,10 +118,27 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn apply(&self, event: StatusEvent) -> Result<(), LoopEnded> {
-        self.commands
-            .send(Command::Apply(event))
-            .await
-            .map_err(|_| LoopEnded)
+        self.tell(event.into()).await
+    }
+
+    /// Does what it is told, as [`StatusBoard::change`] does, and answers when it is done.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub async fn change(&self, change: Change) -> Result<bool, LoopEnded> {
+        let (done, answer) = oneshot::channel();
+        self.order(Command::Change(change, done)).await?;
+        answer.await.map_err(|_| LoopEnded)
+    }
+
+    /// The same, for who does not wait until it is done.
+    async fn tell(&self, change: Change) -> Result<(), LoopEnded> {
+        let (done, _) = oneshot::channel();
+        self.order(Command::Change(change, done)).await
+    }
+
+    async fn order(&self, order: Command) -> Result<(), LoopEnded> {
+        self.commands.send(order).await.map_err(|_| LoopEnded)
     }
 
     /// Who tells of an upstream, by [name](StatusSource::name): the source whose word counts, or "host" for what was
@@ -138,8 +148,7 @@ impl StatusLoop {
     /// When the loop has ended.
     pub async fn who_tells(&self, id: UpstreamId) -> Result<Option<&'static str>, LoopEnded> {
         let (done, answer) = oneshot::channel();
-        let asked = Command::WhoTells(id, done);
-        self.commands.send(asked).await.map_err(|_| LoopEnded)?;
+        self.order(Command::WhoTells(id, done)).await?;
         answer.await.map_err(|_| LoopEnded)
     }
 
@@ -149,12 +158,7 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn publish(&self) -> Result<(), LoopEnded> {
-        let (done, answer) = oneshot::channel();
-        self.commands
-            .send(Command::Publish(done))
-            .await
-            .map_err(|_| LoopEnded)?;
-        answer.await.map_err(|_| LoopEnded)
+        self.change(Change::Publish).await.map(drop)
     }
 
     /// Has other rules for upstreams that fail hold from now on.
@@ -162,10 +166,7 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn set_health(&self, rules: HealthRules) -> Result<(), LoopEnded> {
-        self.commands
-            .send(Command::SetHealth(rules))
-            .await
-            .map_err(|_| LoopEnded)
+        self.order(Command::SetHealth(rules)).await
     }
 
     /// Puts another tree in force.
@@ -173,10 +174,7 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn set_tree(&self, tree: impl Into<Arc<Tree>>) -> Result<(), LoopEnded> {
-        self.commands
-            .send(Command::SetTree(tree.into()))
-            .await
-            .map_err(|_| LoopEnded)
+        self.tell(Change::Tree(tree.into())).await
     }
 
     /// Polls in another way from now on, all anew; `None`: not at all. What is known stays known.
@@ -184,10 +182,7 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn set_poll(&self, poll: Option<PollOptions>) -> Result<(), LoopEnded> {
-        self.commands
-            .send(Command::SetPoll(poll))
-            .await
-            .map_err(|_| LoopEnded)
+        self.order(Command::SetPoll(poll)).await
     }
 
     /// Takes an upstream out of every pick at once, or lets it back in, as [`StatusBoard::set_draining`] does. Answers whether it
@@ -196,12 +191,7 @@ impl StatusLoop {
     /// # Errors
     /// When the loop has ended.
     pub async fn set_draining(&self, id: UpstreamId, draining: bool) -> Result<bool, LoopEnded> {
-        let (done, answer) = oneshot::channel();
-        self.commands
-            .send(Command::Drain { id, draining, done })
-            .await
-            .map_err(|_| LoopEnded)?;
-        answer.await.map_err(|_| LoopEnded)
+        self.change(Change::Drain(id, draining)).await
     }
 }
 
@@ -273,7 +263,11 @@ impl Keeper {
 
     fn obey(&mut self, order: Command) {
         match order {
-            Command::Apply(event) => self.told((HOST, event)),
+            Command::Change(change, done) => {
+                let known = self.change(change);
+                // Whoever asked may not want to know any more.
+                done.send(known).ok();
+            }
             Command::WhoTells(id, done) => {
                 let name = |rank: Rank| {
                     rank.checked_sub(HOST + 1)
@@ -282,21 +276,20 @@ impl Keeper {
                 // Whoever asked may not want to know any more.
                 done.send(self.claims.owner(&id).and_then(name)).ok();
             }
-            Command::SetTree(tree) => self.board.set_tree(tree),
             Command::SetHealth(rules) => self.board.set_health(rules),
             Command::SetPoll(poll) => self.polls.begin_anew(poll),
-            Command::Publish(done) => {
-                if self.board.is_dirty() {
-                    self.publish();
-                }
-                done.send(()).ok();
-            }
-            Command::Drain { id, draining, done } => {
-                let known = self.board.set_draining(id.as_str(), draining);
-                // Whoever asked may not want to know any more.
-                done.send(known).ok();
-            }
         }
+    }
+
+    /// As the board does it, but for what polls and sources have a part in.
+    fn change(&mut self, change: Change) -> bool {
+        match change {
+            Change::Event(event) => self.told((HOST, *event)),
+            Change::Publish if self.board.is_dirty() => self.publish(),
+            Change::Publish => {}
+            change => return self.board.change(change, self.clock.now()),
+        }
+        true
     }
 
     fn publish(&mut self) {
