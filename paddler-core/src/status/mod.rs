@@ -10,6 +10,7 @@ mod change;
 #[cfg(feature = "proxy")]
 mod claims;
 mod columns;
+#[cfg(feature = "proxy")]
 mod could;
 #[cfg(feature = "proxy")]
 mod dns;
