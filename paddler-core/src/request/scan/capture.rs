@@ -138,6 +138,16 @@ impl Capture {
         };
     }
 
+    /// Whether the text of the current value is needed, and not its length alone.
+    pub(super) fn keeps(&self) -> bool {
+        self.sink == Sink::Keep
+    }
+
+    /// Part of the current string, by its length: so many bytes when decoded.
+    pub(super) fn count(&mut self, decoded: usize) {
+        self.length += decoded as u64;
+    }
+
     /// Part of the current string, decoded: whole characters.
     #[inline]
     pub(super) fn text(&mut self, in_key: bool, text: &[u8]) {

@@ -6,6 +6,7 @@
 use super::capture::{Capture, Fault, Place};
 use super::error::{ScanError, ScanErrorKind};
 use super::field::{Literal, Number};
+use super::skim::skim;
 use super::text::{BadUtf8, Decoder, plain_run};
 
 const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
@@ -21,7 +22,7 @@ const NEXT_KEY: &str = "`,` or `}`";
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
     /// The first bytes: this many of a byte order mark were seen.
-    Mark(usize),
+    Mark(u8),
     /// Before the object that is the body.
     Top,
     Value,
@@ -39,7 +40,7 @@ enum State {
     Unicode(u8, u16),
     Number(Numeral),
     /// In `true`, `false` or `null`: how many of its letters were seen.
-    Literal(Literal, usize),
+    Literal(Literal, u8),
 }
 
 /// Where in a number.
@@ -232,26 +233,56 @@ impl Machine {
     }
 
     fn string(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        let at = if self.in_key || capture.keeps() {
+            self.kept_text(bytes, at, capture)?
+        } else {
+            self.counted_text(bytes, at, capture)?
+        };
+        match bytes.get(at) {
+            None => Ok(at),
+            Some(b'"') => self.end_string(at, capture),
+            Some(b'\\') => {
+                self.state = State::Escape;
+                Ok(at + 1)
+            }
+            Some(&found) => Err(self.error_at(ScanErrorKind::ControlCharacter { found }, at)),
+        }
+    }
+
+    /// Goes on to what is special in a string whose text is needed. Says where it is.
+    fn kept_text(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         let rest = &bytes[at..];
         let run = plain_run(rest);
         let (in_key, last) = (self.in_key, run.len == rest.len());
         let plain = self.decoder.plain(&rest[..run.len], run.ascii, last, |text| {
             capture.text(in_key, text);
         });
-        if let Err(BadUtf8(relative)) = plain {
-            let offset = self.position(at).saturating_add_signed(relative);
-            return Err(self.error(ScanErrorKind::InvalidUtf8, offset));
+        plain.map_err(|bad| self.bad_utf8(at, bad))?;
+        Ok(at + run.len)
+    }
+
+    /// Goes on to what is special, and no usual escape, in a string whose length alone is asked. Says where it is.
+    fn counted_text(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        let rest = &bytes[at..];
+        let skimmed = skim(rest);
+        if skimmed.len > 0 {
+            self.decoder.end(|text| capture.text(false, text));
         }
-        let at = at + run.len;
-        match bytes.get(at) {
-            None => return Ok(at),
-            Some(b'"') => {}
-            Some(b'\\') => {
-                self.state = State::Escape;
-                return Ok(at + 1);
-            }
-            Some(&found) => return Err(self.error_at(ScanErrorKind::ControlCharacter { found }, at)),
-        }
+        let (text, last) = (&rest[..skimmed.len], skimmed.len == rest.len());
+        // Escapes are ASCII, so that the text is UTF-8 if it is with them.
+        let plain = self.decoder.plain(text, skimmed.ascii, last, |_| {});
+        plain.map_err(|bad| self.bad_utf8(at, bad))?;
+        capture.count(skimmed.decoded);
+        Ok(at + skimmed.len)
+    }
+
+    fn bad_utf8(&self, at: usize, BadUtf8(relative): BadUtf8) -> ScanError {
+        let offset = self.position(at).saturating_add_signed(relative);
+        self.error(ScanErrorKind::InvalidUtf8, offset)
+    }
+
+    fn end_string(&mut self, at: usize, capture: &mut Capture) -> Step {
+        let in_key = self.in_key;
         self.decoder.end(|text| capture.text(in_key, text));
         if in_key {
             capture.key_ends(self.depth);
@@ -349,14 +380,14 @@ impl Machine {
         bytes: &[u8],
         at: usize,
         literal: Literal,
-        seen: usize,
+        seen: u8,
         capture: &mut Capture,
     ) -> Step {
         let word = literal.as_str().as_bytes();
-        if bytes[at] != word[seen] {
+        if bytes[at] != word[usize::from(seen)] {
             return Err(self.unexpected(self.state, bytes[at], at));
         }
-        if seen + 1 == word.len() {
+        if usize::from(seen) + 1 == word.len() {
             let span = self.token..self.position(at) + 1;
             capture
                 .literal(self.place(), literal, span)
@@ -368,8 +399,8 @@ impl Machine {
         Ok(at + 1)
     }
 
-    fn mark(&mut self, bytes: &[u8], at: usize, seen: usize) -> Step {
-        if bytes[at] == BOM[seen] {
+    fn mark(&mut self, bytes: &[u8], at: usize, seen: u8) -> Step {
+        if bytes[at] == BOM[usize::from(seen)] {
             self.state = if seen == 2 {
                 State::Top
             } else {

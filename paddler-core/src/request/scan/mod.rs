@@ -19,6 +19,7 @@ mod capture;
 mod error;
 mod field;
 mod machine;
+mod skim;
 mod text;
 
 use std::ops::Range;
