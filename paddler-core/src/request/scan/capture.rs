@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::ScanErrorKind;
 use super::field::{
-    CONTENT, DOCUMENTS, Field, INPUT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, TEXT_2,
+    CONTENT, DOCUMENTS, Field, INPUT, KEPT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, TEXT_2,
     TEXT_KEYS, TEXTS, Tally, Value, names_adapter,
 };
 use super::{AskedAdapter, AskedModel, ScanLimits, Scanned};
@@ -99,16 +99,23 @@ impl Capture {
     }
 
     pub(super) fn key_ends(&mut self, depth: usize) {
+        let key = self.key;
+        self.key(depth, key.as_bytes());
+    }
+
+    /// A whole key, decoded; of a long one at least the first [`KEPT`] bytes.
+    pub(super) fn key(&mut self, depth: usize, key: &[u8]) {
+        let key = &key[..key.len().min(KEPT)];
         if depth == 1 {
-            self.field = Field::of(&self.key);
+            self.field = Field::of(key);
             self.media = false;
             if let Field::Text(index) = self.field {
                 self.tallies[index] = Tally::default();
             }
         } else if matches!(self.field, Field::Text(MESSAGES | PROMPT | INPUT | CONTENT)) {
-            self.media = MEDIA_KEYS.contains(&self.key.as_str());
+            self.media = MEDIA_KEYS.iter().any(|name| name.as_bytes() == key);
         } else if self.field == Field::Holding {
-            self.adapter_within = names_adapter(&self.key).then_some(depth);
+            self.adapter_within = names_adapter(key).then_some(depth);
         }
     }
 
@@ -161,7 +168,7 @@ impl Capture {
         }
     }
 
-    pub(super) fn string_ends(&mut self, place: Place, span: Range<u64>) -> Result<(), Fault> {
+    pub(super) fn string_ends(&mut self, place: Place, span: Range<u64>) -> Result<(), Box<Fault>> {
         if let Field::Text(index) = self.field {
             let tally = &mut self.tallies[index];
             if self.media {
@@ -173,7 +180,7 @@ impl Capture {
         self.value(place, Value::String, span)
     }
 
-    pub(super) fn number(&mut self, place: Place, number: Number, span: Range<u64>) -> Result<(), Fault> {
+    pub(super) fn number(&mut self, place: Place, number: Number, span: Range<u64>) -> Result<(), Box<Fault>> {
         let value = match number.as_count() {
             Some(count) => Value::Count(count),
             None if number.integer => Value::Negative,
@@ -182,7 +189,7 @@ impl Capture {
         self.value(place, value, span)
     }
 
-    pub(super) fn literal(&mut self, place: Place, literal: Literal, span: Range<u64>) -> Result<(), Fault> {
+    pub(super) fn literal(&mut self, place: Place, literal: Literal, span: Range<u64>) -> Result<(), Box<Fault>> {
         let value = match literal {
             Literal::Null => Value::Null,
             Literal::True => Value::Bool(true),
@@ -191,7 +198,7 @@ impl Capture {
         self.value(place, value, span)
     }
 
-    pub(super) fn opens(&mut self, place: Place, array: bool, at: u64) -> Result<(), Fault> {
+    pub(super) fn opens(&mut self, place: Place, array: bool, at: u64) -> Result<(), Box<Fault>> {
         self.value(place, if array { Value::Array } else { Value::Object }, at..at)
     }
 
@@ -199,11 +206,17 @@ impl Capture {
         self.media = false;
     }
 
-    fn value(&mut self, place: Place, value: Value, span: Range<u64>) -> Result<(), Fault> {
+    #[inline]
+    fn value(&mut self, place: Place, value: Value, span: Range<u64>) -> Result<(), Box<Fault>> {
         if let Field::Text(index) = self.field {
             self.tally(index, place, value);
             return Ok(());
         }
+        self.other(place, value, span)
+    }
+
+    /// A value that stands nowhere in a prompt.
+    fn other(&mut self, place: Place, value: Value, span: Range<u64>) -> Result<(), Box<Fault>> {
         if self.is_adapter(place) {
             self.adapter(place, value);
         }
@@ -267,10 +280,12 @@ impl Capture {
         };
     }
 
-    fn model(&mut self, value: Value, span: Range<u64>) -> Result<(), Fault> {
-        let fault = |kind| Fault {
-            kind,
-            offset: span.start,
+    fn model(&mut self, value: Value, span: Range<u64>) -> Result<(), Box<Fault>> {
+        let fault = |kind| {
+            Box::new(Fault {
+                kind,
+                offset: span.start,
+            })
         };
         let given = match value {
             Value::Null => Given::Null,
@@ -329,9 +344,10 @@ impl Capture {
 
 const COUNT: &str = "a whole number, 0 or more, without fraction or exponent";
 
-fn wrong(key: &'static str, expected: &'static str, span: &Range<u64>) -> Fault {
-    Fault {
+#[cold]
+fn wrong(key: &'static str, expected: &'static str, span: &Range<u64>) -> Box<Fault> {
+    Box::new(Fault {
         kind: ScanErrorKind::WrongType { key, expected },
         offset: span.start,
-    }
+    })
 }

@@ -40,13 +40,13 @@ const ADAPTER_KEYS: [&str; 3] = ["lora", "adapter", "peft"];
 const HOLDING_KEYS: [&str; 2] = ["parameter", "extrabody"];
 
 /// Whether a value of this key names an adapter.
-pub(super) fn names_adapter(key: &KeyBuffer) -> bool {
+pub(super) fn names_adapter(key: &[u8]) -> bool {
     ADAPTER_KEYS.iter().any(|with| begins(key, with))
 }
 
 /// Some engines ignore case, and some have `-` or the next letter's case for `_`.
-fn begins(key: &KeyBuffer, with: &str) -> bool {
-    let mut letters = key.start().iter().filter(|byte| !matches!(byte, b'-' | b'_'));
+fn begins(key: &[u8], with: &str) -> bool {
+    let mut letters = key.iter().filter(|byte| !matches!(byte, b'-' | b'_'));
     with.bytes()
         .all(|one| letters.next().is_some_and(|byte| byte.eq_ignore_ascii_case(&one)))
 }
@@ -70,22 +70,21 @@ pub(super) enum Field {
 }
 
 impl Field {
-    pub(super) fn of(whole: &KeyBuffer) -> Self {
-        let key = whole.as_str();
+    pub(super) fn of(key: &[u8]) -> Self {
         match key {
-            "stream" => Self::Stream,
-            "n" => Self::N,
-            "n_cmpl" => Self::NCmpl,
-            "store" => Self::Store,
-            "background" => Self::Background,
-            "previous_response_id" => Self::PreviousResponse,
-            "user" => Self::User,
+            b"stream" => Self::Stream,
+            b"n" => Self::N,
+            b"n_cmpl" => Self::NCmpl,
+            b"store" => Self::Store,
+            b"background" => Self::Background,
+            b"previous_response_id" => Self::PreviousResponse,
+            b"user" => Self::User,
             // No other character folds to one of these letters, so that ASCII is enough.
-            _ if key.eq_ignore_ascii_case("model") => Self::Model,
-            _ if names_adapter(whole) => Self::Adapter,
-            _ if HOLDING_KEYS.iter().any(|with| begins(whole, with)) => Self::Holding,
+            _ if key.eq_ignore_ascii_case(b"model") => Self::Model,
+            _ if names_adapter(key) => Self::Adapter,
+            _ if HOLDING_KEYS.iter().any(|with| begins(key, with)) => Self::Holding,
             _ => {
-                let text = TEXT_KEYS.iter().position(|name| *name == key);
+                let text = TEXT_KEYS.iter().position(|name| name.as_bytes() == key);
                 text.map_or(Self::Ignored, Self::Text)
             }
         }
@@ -187,11 +186,13 @@ impl Tally {
     }
 }
 
-/// A key, as far as it is needed to know it: none that matters is longer.
-#[derive(Debug, Default)]
+/// How many bytes of a key are looked at. Those that matter as a whole are shorter.
+pub(super) const KEPT: usize = 24;
+
+/// A key that comes in pieces, as far as it is looked at.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeyBuffer {
-    bytes: [u8; 24],
-    /// May exceed the buffer; such a key is not one of ours.
+    bytes: [u8; KEPT],
     len: usize,
 }
 
@@ -201,19 +202,13 @@ impl KeyBuffer {
     }
 
     pub(super) fn push(&mut self, text: &[u8]) {
-        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let room = &mut self.bytes[self.len..];
         let fits = room.len().min(text.len());
         room[..fits].copy_from_slice(&text[..fits]);
-        self.len = self.len.saturating_add(text.len());
+        self.len += fits;
     }
 
-    /// The key, or as much of it as there is room for.
-    pub(super) fn start(&self) -> &[u8] {
-        &self.bytes[..self.len.min(self.bytes.len())]
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        let bytes = self.bytes.get(..self.len).unwrap_or_default();
-        str::from_utf8(bytes).unwrap_or_default()
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }

@@ -1,7 +1,8 @@
 //! Is it JSON? The grammar as a machine that can stop after any byte.
 //!
 //! It has no recursion and no tree: a counter, one bit for each open container, and a state. What the values mean is
-//! [`Capture`]'s business.
+//! [`Capture`]'s business. Keys, numbers and literals that lie here as a whole, as most do, are taken in one go; the states
+//! within them are for those that are cut.
 
 use super::capture::{Capture, Fault, Place};
 use super::error::{ScanError, ScanErrorKind};
@@ -66,8 +67,10 @@ pub(super) struct Machine {
     line_start: u64,
     depth: usize,
     max_depth: usize,
-    /// One bit for each open container: set for arrays.
-    arrays: Vec<u64>,
+    /// One bit for each open container, the innermost the lowest: set for arrays.
+    arrays: u64,
+    /// The bits that are pushed out of there: 64 in each, outermost first.
+    outer: Vec<u64>,
     /// Where the current string, number or literal began.
     token: u64,
     in_key: bool,
@@ -75,7 +78,8 @@ pub(super) struct Machine {
     number: Number,
 }
 
-type Step = Result<usize, ScanError>;
+/// Where to go on. Errors are boxed, so that what goes well fits in registers.
+type Step = Result<usize, Box<ScanError>>;
 
 impl Machine {
     pub(super) fn new(max_depth: usize) -> Self {
@@ -86,7 +90,8 @@ impl Machine {
             line_start: 0,
             depth: 0,
             max_depth,
-            arrays: Vec::new(),
+            arrays: 0,
+            outer: Vec::new(),
             token: 0,
             in_key: false,
             decoder: Decoder::default(),
@@ -99,17 +104,20 @@ impl Machine {
         self.base
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8], capture: &mut Capture) -> Result<(), ScanError> {
+    pub(super) fn feed(&mut self, bytes: &[u8], capture: &mut Capture) -> Result<(), Box<ScanError>> {
         let mut at = 0;
         while at < bytes.len() {
             at = match self.state {
+                State::After => self.after(bytes, at, capture)?,
+                State::Value | State::FirstItem => self.value(bytes, at, capture)?,
+                State::Key | State::FirstKey => self.key(bytes, at, capture)?,
+                State::Colon | State::Top | State::Done => self.between(bytes, at, capture)?,
                 State::String => self.string(bytes, at, capture)?,
                 State::Escape => self.escape(bytes, at, capture)?,
                 State::Unicode(seen, value) => self.unicode(bytes, at, seen, value, capture)?,
                 State::Number(numeral) => self.number(bytes, at, numeral, capture)?,
                 State::Literal(literal, seen) => self.literal(bytes, at, literal, seen, capture)?,
                 State::Mark(seen) => self.mark(bytes, at, seen)?,
-                _ => self.structure(bytes, at, capture)?,
             };
         }
         self.base += bytes.len() as u64;
@@ -117,7 +125,7 @@ impl Machine {
     }
 
     /// Whether the body's object is complete.
-    pub(super) fn finish(&self) -> Result<(), ScanError> {
+    pub(super) fn finish(&self) -> Result<(), Box<ScanError>> {
         match self.state {
             State::Done => Ok(()),
             State::Mark(0) | State::Top => Err(self.error(ScanErrorKind::Empty, self.base)),
@@ -125,101 +133,179 @@ impl Machine {
         }
     }
 
-    /// White space, brackets, colons, commas, and the first byte of every value.
-    fn structure(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
-        let byte = bytes[at];
-        match byte {
-            b' ' | b'\t' | b'\r' => return Ok(at + 1),
-            b'\n' => {
-                self.line += 1;
-                self.line_start = self.position(at) + 1;
-                return Ok(at + 1);
-            }
-            _ => {}
-        }
-        match (self.state, byte) {
-            (State::Top, b'{') => self.open(false, at, capture)?,
-            (State::Top, _) => return Err(self.error_at(ScanErrorKind::NotAnObject, at)),
-            (State::Value | State::FirstItem, b'{') => self.open(false, at, capture)?,
-            (State::Value | State::FirstItem, b'[') => self.open(true, at, capture)?,
-            (State::FirstItem, b']') => self.close(capture),
-            (State::Value | State::FirstItem, _) => self.scalar(byte, at, capture)?,
-            (State::Key | State::FirstKey, b'"') => {
-                self.in_key = true;
-                self.state = State::String;
-                capture.key_begins();
-            }
-            (State::FirstKey, b'}') => self.close(capture),
-            (State::Colon, b':') => self.state = State::Value,
-            (State::After, b',') => self.state = if self.in_array() { State::Value } else { State::Key },
-            (State::After, b']') if self.in_array() => self.close(capture),
-            (State::After, b'}') if !self.in_array() => self.close(capture),
-            (State::Done, _) => return Err(self.error_at(ScanErrorKind::TrailingData, at)),
-            (state, _) => return Err(self.unexpected(state, byte, at)),
+    #[inline]
+    fn after(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        match bytes[at] {
+            b',' => self.state = if self.in_array() { State::Value } else { State::Key },
+            b']' if self.in_array() => self.close(capture),
+            b'}' if !self.in_array() => self.close(capture),
+            _ => return self.white_space(bytes, at),
         }
         Ok(at + 1)
     }
 
-    fn scalar(&mut self, byte: u8, at: usize, capture: &mut Capture) -> Result<(), ScanError> {
-        self.token = self.position(at);
-        self.state = match byte {
+    #[inline]
+    fn value(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        match bytes[at] {
             b'"' => {
-                self.in_key = false;
-                capture.string_begins(self.place());
-                State::String
+                self.begin_string(at, capture);
+                self.string(bytes, at + 1, capture)
             }
-            b'-' => {
-                self.number = Number {
-                    negative: true,
-                    ..Number::default()
-                };
-                State::Number(Numeral::Minus)
+            b'{' => self.open(false, at, capture),
+            b'[' => self.open(true, at, capture),
+            b'0'..=b'9' | b'-' => self.begin_number(bytes, at, capture),
+            b't' => self.begin_literal(Literal::True, bytes, at, capture),
+            b'f' => self.begin_literal(Literal::False, bytes, at, capture),
+            b'n' => self.begin_literal(Literal::Null, bytes, at, capture),
+            b']' if self.state == State::FirstItem => {
+                self.close(capture);
+                Ok(at + 1)
             }
-            b'0'..=b'9' => {
-                self.number = Number {
-                    magnitude: u64::from(byte - b'0'),
-                    ..Number::default()
-                };
-                State::Number(if byte == b'0' {
-                    Numeral::Zero
-                } else {
-                    Numeral::Integer
-                })
-            }
-            b'+' | b'.' => return Err(self.error_at(ScanErrorKind::InvalidNumber, at)),
-            b't' => State::Literal(Literal::True, 1),
-            b'f' => State::Literal(Literal::False, 1),
-            b'n' => State::Literal(Literal::Null, 1),
-            _ => return Err(self.unexpected(self.state, byte, at)),
-        };
-        Ok(())
+            b'+' | b'.' => Err(self.error_at(ScanErrorKind::InvalidNumber, at)),
+            _ => self.white_space(bytes, at),
+        }
     }
 
-    fn open(&mut self, array: bool, at: usize, capture: &mut Capture) -> Result<(), ScanError> {
+    /// Takes a whole key, if all of it is here and it has no escapes, or else its first byte.
+    #[inline]
+    fn key(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        match bytes[at] {
+            b'"' => {}
+            b'}' if self.state == State::FirstKey => {
+                self.close(capture);
+                return Ok(at + 1);
+            }
+            _ => return self.white_space(bytes, at),
+        }
+        let rest = &bytes[at + 1..];
+        let run = plain_run(rest);
+        if run.ascii && rest.get(run.len) == Some(&b'"') {
+            capture.key(self.depth, &rest[..run.len]);
+            self.state = State::Colon;
+            return Ok(at + run.len + 2);
+        }
+        self.in_key = true;
+        self.state = State::String;
+        capture.key_begins();
+        Ok(at + 1)
+    }
+
+    /// After a key, before the body's object, and after it.
+    #[inline]
+    fn between(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        match (self.state, bytes[at]) {
+            (State::Colon, b':') => {
+                self.state = State::Value;
+                Ok(at + 1)
+            }
+            (State::Top, b'{') => self.open(false, at, capture),
+            _ => self.white_space(bytes, at),
+        }
+    }
+
+    /// Goes over white space. Anything else cannot stand here.
+    fn white_space(&mut self, bytes: &[u8], start: usize) -> Step {
+        let mut at = start;
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                b' ' | b'\t' | b'\r' => {}
+                b'\n' => {
+                    self.line += 1;
+                    self.line_start = self.position(at) + 1;
+                }
+                _ => break,
+            }
+            at += 1;
+        }
+        if at == start {
+            return Err(self.unexpected(self.state, bytes[at], at));
+        }
+        Ok(at)
+    }
+
+    #[inline]
+    fn begin_string(&mut self, at: usize, capture: &mut Capture) {
+        self.token = self.position(at);
+        self.in_key = false;
+        self.state = State::String;
+        capture.string_begins(self.place());
+    }
+
+    /// Takes a whole number, if all of it and the byte after it are here, or else what begins it.
+    #[inline]
+    fn begin_number(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        self.token = self.position(at);
+        self.number = Number::default();
+        let numeral = match bytes[at] {
+            b'-' => {
+                self.number.negative = true;
+                Numeral::Minus
+            }
+            b'0' => Numeral::Zero,
+            _ => {
+                let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit());
+                let end = at + digits.inspect(|digit| self.number.push(**digit)).count();
+                if matches!(bytes.get(end), Some(b',' | b']' | b'}')) {
+                    return self.end_number(true, end, capture);
+                }
+                return self.number(bytes, end, Numeral::Integer, capture);
+            }
+        };
+        self.number(bytes, at + 1, numeral, capture)
+    }
+
+    #[inline]
+    fn end_number(&mut self, integer: bool, at: usize, capture: &mut Capture) -> Step {
+        self.number.integer = integer;
+        let span = self.token..self.position(at);
+        let ended = capture.number(self.place(), self.number, span);
+        ended.map_err(|fault| self.fault(*fault))?;
+        self.after_value();
+        Ok(at)
+    }
+
+    /// Takes a literal, if all of it is here, or else its first byte.
+    #[inline]
+    fn begin_literal(
+        &mut self,
+        literal: Literal,
+        bytes: &[u8],
+        at: usize,
+        capture: &mut Capture,
+    ) -> Step {
+        self.token = self.position(at);
+        let word = literal.as_str();
+        if bytes[at..].starts_with(word.as_bytes()) {
+            return self.end_literal(literal, at + word.len(), capture);
+        }
+        self.state = State::Literal(literal, 1);
+        Ok(at + 1)
+    }
+
+    fn open(&mut self, array: bool, at: usize, capture: &mut Capture) -> Step {
         if self.depth >= self.max_depth {
-            return Err(self.error_at(
-                ScanErrorKind::TooDeep {
-                    limit: self.max_depth,
-                },
-                at,
-            ));
+            let limit = self.max_depth;
+            return Err(self.error_at(ScanErrorKind::TooDeep { limit }, at));
         }
         let position = self.position(at);
         capture
             .opens(self.place(), array, position)
-            .map_err(|fault| self.fault(fault))?;
-        let (word, bit) = (self.depth / 64, self.depth % 64);
-        if word == self.arrays.len() {
-            self.arrays.push(0);
+            .map_err(|fault| self.fault(*fault))?;
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.outer.push(self.arrays);
         }
-        self.arrays[word] = self.arrays[word] & !(1 << bit) | u64::from(array) << bit;
+        self.arrays = self.arrays << 1 | u64::from(array);
         self.depth += 1;
         self.state = if array { State::FirstItem } else { State::FirstKey };
-        Ok(())
+        Ok(at + 1)
     }
 
     fn close(&mut self, capture: &mut Capture) {
         self.depth -= 1;
+        self.arrays >>= 1;
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.arrays = self.outer.pop().unwrap_or_default();
+        }
         capture.closes();
         self.after_value();
     }
@@ -276,7 +362,7 @@ impl Machine {
         Ok(at + skimmed.len)
     }
 
-    fn bad_utf8(&self, at: usize, BadUtf8(relative): BadUtf8) -> ScanError {
+    fn bad_utf8(&self, at: usize, BadUtf8(relative): BadUtf8) -> Box<ScanError> {
         let offset = self.position(at).saturating_add_signed(relative);
         self.error(ScanErrorKind::InvalidUtf8, offset)
     }
@@ -291,7 +377,7 @@ impl Machine {
             let span = self.token..self.position(at) + 1;
             capture
                 .string_ends(self.place(), span)
-                .map_err(|fault| self.fault(fault))?;
+                .map_err(|fault| self.fault(*fault))?;
             self.after_value();
         }
         Ok(at + 1)
@@ -361,12 +447,7 @@ impl Machine {
                     return Err(self.error_at(ScanErrorKind::InvalidNumber, at));
                 }
                 (Zero | Integer | Fraction | ExponentDigits, _) => {
-                    self.number.integer = matches!(numeral, Zero | Integer);
-                    let span = self.token..self.position(at);
-                    let ended = capture.number(self.place(), self.number, span);
-                    ended.map_err(|fault| self.fault(fault))?;
-                    self.after_value();
-                    return Ok(at);
+                    return self.end_number(matches!(numeral, Zero | Integer), at, capture);
                 }
             };
             at += 1;
@@ -388,15 +469,18 @@ impl Machine {
             return Err(self.unexpected(self.state, bytes[at], at));
         }
         if usize::from(seen) + 1 == word.len() {
-            let span = self.token..self.position(at) + 1;
-            capture
-                .literal(self.place(), literal, span)
-                .map_err(|fault| self.fault(fault))?;
-            self.after_value();
-        } else {
-            self.state = State::Literal(literal, seen + 1);
+            return self.end_literal(literal, at + 1, capture);
         }
+        self.state = State::Literal(literal, seen + 1);
         Ok(at + 1)
+    }
+
+    fn end_literal(&mut self, literal: Literal, at: usize, capture: &mut Capture) -> Step {
+        let span = self.token..self.position(at);
+        let ended = capture.literal(self.place(), literal, span);
+        ended.map_err(|fault| self.fault(*fault))?;
+        self.after_value();
+        Ok(at)
     }
 
     fn mark(&mut self, bytes: &[u8], at: usize, seen: u8) -> Step {
@@ -416,10 +500,7 @@ impl Machine {
     }
 
     fn in_array(&self) -> bool {
-        let Some(top) = self.depth.checked_sub(1) else {
-            return false;
-        };
-        self.arrays[top / 64] >> (top % 64) & 1 == 1
+        self.arrays & 1 == 1
     }
 
     fn place(&self) -> Place {
@@ -433,27 +514,33 @@ impl Machine {
         self.base + at as u64
     }
 
-    fn fault(&self, fault: Fault) -> ScanError {
+    #[cold]
+    fn fault(&self, fault: Fault) -> Box<ScanError> {
         self.error(fault.kind, fault.offset)
     }
 
-    fn error_at(&self, kind: ScanErrorKind, at: usize) -> ScanError {
+    #[cold]
+    fn error_at(&self, kind: ScanErrorKind, at: usize) -> Box<ScanError> {
         self.error(kind, self.position(at))
     }
 
-    fn error(&self, kind: ScanErrorKind, offset: u64) -> ScanError {
+    #[cold]
+    fn error(&self, kind: ScanErrorKind, offset: u64) -> Box<ScanError> {
         // A token never spans lines, so that what began earlier began on this line.
         let column = offset.saturating_sub(self.line_start) + 1;
-        ScanError {
+        Box::new(ScanError {
             kind,
             offset,
             line: self.line,
             column,
-        }
+        })
     }
 
-    fn unexpected(&self, state: State, found: u8, at: usize) -> ScanError {
+    #[cold]
+    fn unexpected(&self, state: State, found: u8, at: usize) -> Box<ScanError> {
         let expected = match state {
+            State::Top => return self.error_at(ScanErrorKind::NotAnObject, at),
+            State::Done => return self.error_at(ScanErrorKind::TrailingData, at),
             State::FirstItem => FIRST_ITEM,
             State::Key => KEY,
             State::FirstKey => FIRST_KEY,

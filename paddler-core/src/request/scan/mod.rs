@@ -203,9 +203,10 @@ impl Scanner {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let fed = self.machine.feed(chunk, &mut self.capture);
-        self.failed = fed.as_ref().err().cloned();
-        fed
+        self.machine.feed(chunk, &mut self.capture).map_err(|error| {
+            self.failed = Some((*error).clone());
+            *error
+        })
     }
 
     /// Says that the body is complete, and what it holds.
@@ -216,7 +217,7 @@ impl Scanner {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        self.machine.finish()?;
+        self.machine.finish().map_err(|error| *error)?;
         let body_bytes = self.machine.taken();
         Ok(self.capture.into_scanned(body_bytes))
     }
