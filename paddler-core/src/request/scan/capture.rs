@@ -180,7 +180,12 @@ impl Capture {
         self.value(place, Value::String, span)
     }
 
-    pub(super) fn number(&mut self, place: Place, number: Number, span: Range<u64>) -> Result<(), Box<Fault>> {
+    pub(super) fn number(
+        &mut self,
+        place: Place,
+        number: Number,
+        span: Range<u64>,
+    ) -> Result<(), Box<Fault>> {
         let value = match number.as_count() {
             Some(count) => Value::Count(count),
             None if number.integer => Value::Negative,
@@ -189,7 +194,12 @@ impl Capture {
         self.value(place, value, span)
     }
 
-    pub(super) fn literal(&mut self, place: Place, literal: Literal, span: Range<u64>) -> Result<(), Box<Fault>> {
+    pub(super) fn literal(
+        &mut self,
+        place: Place,
+        literal: Literal,
+        span: Range<u64>,
+    ) -> Result<(), Box<Fault>> {
         let value = match literal {
             Literal::Null => Value::Null,
             Literal::True => Value::Bool(true),

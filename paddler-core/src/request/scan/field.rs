@@ -112,7 +112,7 @@ impl Literal {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Number {
     pub(super) negative: bool,
-    /// The digits before the point; saturated.
+    /// The digits before the point; of a value above 2^60 those that fit.
     pub(super) magnitude: u64,
     /// Whether there is neither a fraction nor an exponent.
     pub(super) integer: bool,
@@ -122,10 +122,23 @@ impl Number {
     /// Adds a digit of the part before the point.
     #[inline]
     pub(super) fn push(&mut self, digit: u8) {
-        self.magnitude = self
-            .magnitude
-            .saturating_mul(10)
-            .saturating_add(u64::from(digit - b'0'));
+        // What is above is above all that is counted.
+        if self.magnitude < 1 << 60 {
+            self.magnitude = self.magnitude * 10 + u64::from(digit - b'0');
+        }
+    }
+
+    /// Takes the digits at the start of a number. Says how many there are.
+    #[inline]
+    pub(super) fn push_all(&mut self, bytes: &[u8]) -> usize {
+        // In a copy, which stays in a register.
+        let (mut number, mut len) = (*self, 0);
+        while let Some(&digit @ b'0'..=b'9') = bytes.get(len) {
+            number.push(digit);
+            len += 1;
+        }
+        *self = number;
+        len
     }
 
     pub(super) fn as_count(self) -> Option<u32> {

@@ -181,8 +181,11 @@ impl Machine {
         let run = plain_run(rest);
         if run.ascii && rest.get(run.len) == Some(&b'"') {
             capture.key(self.depth, &rest[..run.len]);
-            self.state = State::Colon;
-            return Ok(at + run.len + 2);
+            let next = at + run.len + 2;
+            // As if the state were `Colon`, which it would be for no longer than a byte.
+            let colon = bytes.get(next) == Some(&b':');
+            self.state = if colon { State::Value } else { State::Colon };
+            return Ok(next + usize::from(colon));
         }
         self.in_key = true;
         self.state = State::String;
@@ -243,8 +246,7 @@ impl Machine {
             }
             b'0' => Numeral::Zero,
             _ => {
-                let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit());
-                let end = at + digits.inspect(|digit| self.number.push(**digit)).count();
+                let end = at + self.number.push_all(&bytes[at..]);
                 if matches!(bytes.get(end), Some(b',' | b']' | b'}')) {
                     return self.end_number(true, end, capture);
                 }
@@ -266,13 +268,7 @@ impl Machine {
 
     /// Takes a literal, if all of it is here, or else its first byte.
     #[inline]
-    fn begin_literal(
-        &mut self,
-        literal: Literal,
-        bytes: &[u8],
-        at: usize,
-        capture: &mut Capture,
-    ) -> Step {
+    fn begin_literal(&mut self, literal: Literal, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         self.token = self.position(at);
         let word = literal.as_str();
         if bytes[at..].starts_with(word.as_bytes()) {

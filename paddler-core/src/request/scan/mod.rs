@@ -21,6 +21,7 @@ mod field;
 mod machine;
 mod skim;
 mod text;
+mod utf8;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 use std::str;
 
+use super::utf8;
+
 /// `0x01` and `0x80` in each byte of a word.
 const ONES: u64 = u64::MAX / 255;
 const HIGHS: u64 = ONES << 7;
@@ -100,7 +102,7 @@ impl Decoder {
             };
         }
         let run = &run[taken..];
-        let Err(error) = str::from_utf8(run) else {
+        let Err(error) = utf8::check(run) else {
             emit(run);
             return Ok(());
         };
