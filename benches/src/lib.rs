@@ -23,5 +23,6 @@
 //! What the endpoint picker adds to a request through Envoy is measured by `--bin picker`, which says how.
 
 pub mod baseline;
+pub mod bodies;
 pub mod harness;
 pub mod pools;

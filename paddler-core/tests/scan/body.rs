@@ -14,6 +14,19 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Text of several blocks of the scanner's, all of one kind or mixed.
+fn long_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        4 => "[ -!#-\\[\\]-~]{20,90}",
+        2 => "[ -~]{1,40}[\n\t\r\"/]",
+        1 => "[\\\\\"\n]{1,4}",
+        1 => "[\u{80}-\u{7ff}]{1,20}",
+        1 => "[\u{4e00}-\u{9fff}]{1,30}",
+        1 => "[😀-😏]{1,6}",
+    ];
+    prop::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
+}
+
 fn number() -> impl Strategy<Value = Value> {
     prop_oneof![
         (-3i64..300).prop_map(Value::from),
@@ -96,6 +109,23 @@ pub(crate) fn body() -> impl Strategy<Value = Map<String, Value>> {
     prop::collection::vec(key.prop_flat_map(value_of), 0..9).prop_map(|fields| fields.into_iter().collect())
 }
 
+/// A body with texts of many words under keys that count them, keep them, and do neither.
+pub(crate) fn long_body() -> impl Strategy<Value = Map<String, Value>> {
+    let keys = ["prompt", "messages", "tools", "user", "model", "metadata"];
+    let message = (long_text(), long_text())
+        .prop_map(|(text, image)| serde_json::json!({"role": "user", "content": [text, {"url": image}]}));
+    let value = prop_oneof![
+        2 => long_text().prop_map(Value::from),
+        1 => prop::collection::vec(message, 1..3).prop_map(Value::from),
+    ];
+    prop::collection::btree_map(
+        prop::sample::select(keys.to_vec()).prop_map(String::from),
+        value,
+        1..4,
+    )
+    .prop_map(|fields| fields.into_iter().collect())
+}
+
 /// Writes JSON in all the ways that mean the same: white space, escapes, exponents.
 pub(crate) struct Writer {
     out: String,
@@ -128,6 +158,8 @@ impl Writer {
 
     fn text(&mut self, text: &str) {
         self.out.push('"');
+        // Some texts are written with few escapes that need not be.
+        let seldom = [1, 100][self.draw(2) as usize];
         for character in text.chars() {
             let short = match character {
                 '"' | '\\' | '/' => Some(character),
@@ -137,10 +169,10 @@ impl Writer {
             };
             let must = character < ' ' || matches!(character, '"' | '\\');
             match short {
-                Some(short) if (must || self.draw(2) == 0) && self.draw(3) != 0 => {
+                Some(short) if (must || self.draw(2 * seldom) == 0) && self.draw(3 * seldom) != 0 => {
                     self.out.extend(['\\', short]);
                 }
-                _ if must || self.draw(6) == 0 => {
+                _ if must || self.draw(6 * seldom) == 0 => {
                     for unit in character.encode_utf16(&mut [0; 2]) {
                         let digits = if self.draw(2) == 0 {
                             format!("{unit:04x}")

@@ -10,6 +10,7 @@ use paddler_core::schedule::{Ask, Outcome, Scratch, Tree, trees};
 use paddler_core::source::vllm::{self, VllmNames};
 use paddler_core::status::{Report, StatusEvent};
 
+use paddler_benches::bodies::Sample;
 use paddler_benches::harness::Failure;
 use paddler_benches::pools;
 
@@ -53,19 +54,14 @@ pub(crate) fn all() -> Vec<Case> {
             reserve(tree())
         }));
     }
-    for (name, runs, body) in [
-        ("chat/1KiB", 8, chat as fn(usize) -> String),
-        ("chat/64KiB", 4, chat),
-        ("image/1MiB", 2, image),
-    ] {
-        let bytes = match name {
-            "chat/1KiB" => 1 << 10,
-            "chat/64KiB" => 64 << 10,
-            _ => 1 << 20,
-        };
-        all.push(Case::new(format!("facts/{name}"), runs, false, move || {
-            facts(body(bytes))
-        }));
+    for sample in Sample::ALL {
+        let runs = if sample.bytes < 1 << 20 { 4 } else { 2 };
+        all.push(Case::new(
+            format!("facts/{}", sample.name),
+            runs,
+            false,
+            move || facts(sample.body()),
+        ));
     }
     all.push(Case::new("status/vllm", 4, false, || Ok(status())));
     for upstreams in [100, 1_000, 10_000] {
@@ -131,27 +127,13 @@ fn reserve(tree: Tree) -> Result<Run, Failure> {
     }))
 }
 
-/// A chat of so many bytes, as agents send it: many short messages, with line ends and quotes.
-fn chat(bytes: usize) -> String {
-    let mut body = r#"{"model":"base","temperature":0.7,"stream":true,"messages":["#.to_owned();
-    let message = r#"{"role":"user","content":"Read \"src/lib.rs\" and say\nwhat it does, and what it does not do.\nBe brief: thirty words at most, and no lists. Then do the same for the next one.\n"},"#;
-    while body.len() + message.len() + 2 < bytes {
-        body.push_str(message);
-    }
-    body.truncate(body.trim_end_matches(',').len());
-    body + "]}"
-}
-
-/// A chat with one image, written out in base64.
-fn image(bytes: usize) -> String {
-    let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ/+".repeat(bytes / 46);
-    format!(
-        r#"{{"model":"base","messages":[{{"role":"user","content":[{{"type":"text","text":"What is it?"}},{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{data}"}}}}]}}]}}"#
-    )
-}
-
 fn facts(body: String) -> Result<Run, Failure> {
-    let route = Route::of("POST", "/v1/chat/completions").map_err(|error| error.to_string())?;
+    let path = if body.contains("\"prompt\"") {
+        "/v1/completions"
+    } else {
+        "/v1/chat/completions"
+    };
+    let route = Route::of("POST", path).map_err(|error| error.to_string())?;
     let read = move || {
         let scanned = Scanner::scan(body.as_bytes(), ScanLimits::default()).ok()?;
         RequestFacts::from_scan(&route, &scanned, Moment::ZERO, 1).ok()

@@ -11,7 +11,7 @@
 //! another kind of processor instructions are shown and not judged, since libraries go other ways there.
 //!
 //! - `pick/<tree>/<affinity, miss or shed>/<upstreams>`: as in the bench `scheduling`; `reserve`: with a lease led to its end.
-//! - `facts/<body>`: a chat's body is scanned and its facts are made.
+//! - `facts/<body>`: a body is scanned and its facts are made.
 //! - `status/<engine>`: what an engine says about itself is read; `publish/<upstreams>`: one upstream's report comes into force.
 //! - `queue/<waiting>`: somebody comes in where so many wait, and leaves.
 

@@ -37,14 +37,6 @@ enum Given {
     TooLong(u64),
 }
 
-/// What becomes of the text of the current string.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Sink {
-    Drop,
-    Count,
-    Keep,
-}
-
 /// Gathers the facts of one body while the machine walks over it.
 #[derive(Debug)]
 pub(super) struct Capture {
@@ -54,7 +46,8 @@ pub(super) struct Capture {
     media: bool,
     /// How deep the current key stands that names an adapter, within one that holds such.
     adapter_within: Option<usize>,
-    sink: Sink,
+    /// Whether the text of the current string is kept, and not its length alone.
+    keeps: bool,
     /// Decoded bytes of the current string.
     length: u64,
     kept: Vec<u8>,
@@ -78,7 +71,7 @@ impl Capture {
             field: Field::Ignored,
             media: false,
             adapter_within: None,
-            sink: Sink::Drop,
+            keeps: false,
             length: 0,
             kept: Vec::new(),
             model: None,
@@ -131,23 +124,19 @@ impl Capture {
 
     pub(super) fn string_begins(&mut self, place: Place) {
         self.length = 0;
-        self.sink = match self.field {
-            Field::Text(_) => Sink::Count,
-            Field::Model | Field::User if place.depth == 1 => {
-                self.kept.clear();
-                Sink::Keep
-            }
-            _ if self.is_adapter(place) => {
-                self.kept.clear();
-                Sink::Keep
-            }
-            _ => Sink::Drop,
+        self.keeps = match self.field {
+            Field::Text(_) => false,
+            Field::Model | Field::User if place.depth == 1 => true,
+            _ => self.is_adapter(place),
         };
+        if self.keeps {
+            self.kept.clear();
+        }
     }
 
-    /// Whether the text of the current value is needed, and not its length alone.
+    /// Whether the text of the current value is kept, and not its length alone.
     pub(super) fn keeps(&self) -> bool {
-        self.sink == Sink::Keep
+        self.keeps
     }
 
     /// Part of the current string, by its length: so many bytes when decoded.
@@ -163,7 +152,7 @@ impl Capture {
             return;
         }
         self.length += text.len() as u64;
-        if self.sink == Sink::Keep && self.length <= self.max_captured as u64 {
+        if self.keeps && self.length <= self.max_captured as u64 {
             self.kept.extend_from_slice(text);
         }
     }

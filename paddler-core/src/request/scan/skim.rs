@@ -12,6 +12,18 @@ const BLOCK: usize = 64;
 /// For so many blocks after an escape another one is expected.
 const EXPECTED: u32 = 8;
 
+/// The values of hex digits, and 0xFF for all else.
+const HEX: [u8; 256] = {
+    let mut values = [0xFF; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value] as usize] = value as u8;
+        values[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
+
 /// The start of a string, or of what is left of it, as far as it could be skimmed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Skimmed {
@@ -171,8 +183,108 @@ fn escape(bytes: &[u8]) -> Option<Escape> {
 /// The value of the four hex digits at the start.
 #[inline]
 fn unit(bytes: &[u8]) -> Option<u32> {
-    let digits: &[u8; 4] = bytes.first_chunk()?;
-    digits.iter().try_fold(0, |value, digit| {
-        Some(value << 4 | char::from(*digit).to_digit(16)?)
-    })
+    let digits = bytes.first_chunk::<4>()?.map(|digit| HEX[usize::from(digit)]);
+    let [a, b, c, d] = digits.map(u32::from);
+    // A byte that is no digit has bits above the lowest four.
+    ((a | b | c | d) < 16).then_some(a << 12 | b << 8 | c << 4 | d)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, a byte at a time.
+    fn slowly(bytes: &[u8]) -> Skimmed {
+        let (mut len, mut saved) = (0, 0);
+        while let Some(&byte) = bytes.get(len) {
+            let taken = match byte {
+                b'\\' => escape(&bytes[len..]).map(|escape| (escape.len, escape.decoded)),
+                b'"' | 0..0x20 => None,
+                _ => Some((1, 1)),
+            };
+            let Some((from, to)) = taken else { break };
+            len += from;
+            saved += from - to;
+        }
+        Skimmed {
+            len,
+            decoded: len - saved,
+            ascii: bytes[..len].is_ascii(),
+        }
+    }
+
+    #[test]
+    fn what_is_special_is_found_wherever_it_stands_in_a_block() {
+        let pieces = [
+            "\"",
+            "\\",
+            "\\\"",
+            "\\\\",
+            "\\\\\"",
+            "\\n",
+            "\\b",
+            "\\x",
+            "\\u",
+            "\\u00e9",
+            "\\ud83d\\ude00",
+            "\\ud83d",
+            "\\ude00",
+            "\n",
+            "\u{1f}",
+            " ",
+            "!",
+            "#",
+            "]",
+            "\u{7f}",
+            "é",
+        ];
+        // Blocks that are plain, that have an escape each, and that have one which is not usual.
+        for filling in ["some text", "a line\\n", "a \\\\ sign"] {
+            let text = filling.repeat(4 * BLOCK / filling.len() + 1);
+            for before in 0..3 * BLOCK {
+                for piece in pieces {
+                    for after in [
+                        "",
+                        "n",
+                        "\"",
+                        "\\n and the rest of it, which is longer than a block is, and so on to its end.\"",
+                    ] {
+                        let bytes = [&text[..before], piece, after].concat().into_bytes();
+                        assert_eq!(skim(&bytes), slowly(&bytes), "{}", bytes.escape_ascii());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_escape_counts_as_the_character_it_stands_for() {
+        for (text, decoded) in [
+            (r"\n\t\/", 3),
+            (r"\u0041", 1),
+            (r"\u007f\u0080\u07FF\u0800\uffff", 1 + 2 + 2 + 3 + 3),
+            (r"\uD83D\uDE00", 4),
+        ] {
+            let long = text.repeat(100);
+            let expected = Skimmed {
+                len: long.len(),
+                decoded: decoded * 100,
+                ascii: true,
+            };
+            assert_eq!(skim(long.as_bytes()), expected, "{text}");
+        }
+        // What is not here as a whole, or half of a pair.
+        for text in [
+            r"\",
+            r"\u",
+            r"\u004",
+            r"\ud83d",
+            r"\ud83d\u0041",
+            r"\ude00",
+            r"\x",
+            r"\u00g0",
+        ] {
+            assert_eq!(skim(text.as_bytes()).len, 0, "{text}");
+        }
+    }
 }

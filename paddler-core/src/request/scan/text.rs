@@ -102,12 +102,12 @@ impl Decoder {
             };
         }
         let run = &run[taken..];
-        let Err(error) = utf8::check(run) else {
+        let Err(bad) = utf8::check(run) else {
             emit(run);
             return Ok(());
         };
-        let (good, tail) = run.split_at(error.valid_up_to());
-        if error.error_len().is_some() || !last {
+        let (good, tail) = run.split_at(bad.good);
+        if !bad.cut || !last {
             return Err(BadUtf8((taken + good.len()) as i64));
         }
         emit(good);
