@@ -83,8 +83,9 @@ pub fn processor() -> String {
     let ways = ["avx2", "avx512f", "avx512vl", "erms", "fsrm"]
         .into_iter()
         .filter(can);
-    [line("vendor_id")]
+    [std::env::consts::ARCH, line("vendor_id")]
         .into_iter()
+        .filter(|word| !word.is_empty())
         .chain(ways)
         .collect::<Vec<_>>()
         .join(" ")

@@ -14,6 +14,7 @@
 mod upstreams;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, ORIGIN};
@@ -25,12 +26,20 @@ use paddler_core::forward::bearer;
 use paddler_core::request::RequestFacts;
 use paddler_core::request::path::decode_part as decoded;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::control::Control;
 use crate::explain;
 pub(crate) use upstreams::OWN;
 
 pub(crate) const PREFIX: &str = "/api/";
+
+/// It has in it what each upstream is, also which files of this machine.
+const SNAPSHOT: &str = "/api/v1/snapshot";
+
+/// How long a body may take.
+const UPLOAD: Duration = Duration::from_secs(30);
 
 /// The largest request that is explained, in bytes, whose prompt nobody keeps.
 const LARGEST_REQUEST: usize = 16 << 20;
@@ -107,9 +116,7 @@ async fn carry_out(control: &Control, request: &Parts, body: Incoming) -> Result
         (Route::Upstream(id), &Method::DELETE) => upstreams::remove(control, &id).await,
         (Route::Drain(id, draining), &Method::POST) => upstreams::drain(control, &id, draining).await,
         (Route::Explain, &Method::POST) => explained(control, request, body).await,
-        (Route::Snapshot, &Method::GET | &Method::HEAD) => {
-            told(json!(control.router.published().load().record()))
-        }
+        (Route::Snapshot, &Method::GET | &Method::HEAD) => snapshot(control).await,
         (Route::Reload, &Method::GET | &Method::HEAD) => {
             let last = control.last_reload().map(|report| report.json(control.now()));
             told(json!({"last": last}))
@@ -146,7 +153,7 @@ fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer
             let message = "without management_key_file, web pages may not ask: ask by localhost or 127.0.0.1, without Origin";
             Err(error(StatusCode::FORBIDDEN, message))
         }
-        None if local || reads(request) => Ok(()),
+        None if local || (reads(request) && request.uri.path() != SNAPSHOT) => Ok(()),
         None => {
             let message = "other machines reach this listener: set management_key_file, and send a key of it";
             Err(error(StatusCode::FORBIDDEN, message))
@@ -177,7 +184,10 @@ fn is_of_web_page(headers: &HeaderMap) -> bool {
 
 /// The body, if it is no larger than this.
 async fn whole(body: Incoming, largest: usize) -> Result<Bytes, Answer> {
-    let body = Limited::new(body, largest).collect().await;
+    let late = |_| error(StatusCode::REQUEST_TIMEOUT, "the body takes too long");
+    let body = timeout(UPLOAD, Limited::new(body, largest).collect())
+        .await
+        .map_err(late)?;
     let body = body.map_err(|why| match why.downcast::<LengthLimitError>() {
         Ok(_) => error(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -189,6 +199,15 @@ async fn whole(body: Incoming, largest: usize) -> Result<Bytes, Answer> {
         ),
     })?;
     Ok(body.to_bytes())
+}
+
+/// The statuses in force. Of thousands of upstreams it takes its time, in which no stream must stand still.
+async fn snapshot(control: &Control) -> Result<Answer, Answer> {
+    let state = control.router.published().load_full();
+    let record = spawn_blocking(move || json!(state.record())).await;
+    record
+        .map(|record| (StatusCode::OK, record))
+        .map_err(|why| error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string()))
 }
 
 /// Where a request with this body would go now, and why.

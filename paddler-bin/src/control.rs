@@ -1,5 +1,6 @@
 //! What is there to be looked at and changed while it serves?
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,16 @@ use crate::reload::{Report, Request};
 
 /// How often one who waits for news of the board looks: it publishes every 10 ms at most.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How many upstreams the API adds at most: each one more is compared with all.
+pub(crate) const MOST_ADDED: usize = 4096;
+
+/// Why an upstream was not added.
+pub(crate) enum NotAdded {
+    /// It is there under another id.
+    IsThere(UpstreamId),
+    TooMany,
+}
 
 /// What the management API and reloads share.
 pub(crate) struct Control {
@@ -87,15 +98,33 @@ impl Control {
     }
 
     /// Adds an upstream, in the place of one that was added under its id. False: there was none.
-    pub(crate) fn add(&self, spec: UpstreamSpec) -> bool {
-        let mut replaces = false;
+    ///
+    /// # Errors
+    /// Another one was added that is at the same place, or there are as many as may be.
+    pub(crate) fn add(&self, spec: UpstreamSpec) -> Result<bool, NotAdded> {
+        let mut done = Ok(false);
         self.added.edit(|added| {
+            let twin = |one: &&UpstreamSpec| one.id != spec.id && one.same_place(&spec);
+            if let Some(twin) = added.iter().find(twin) {
+                done = Err(NotAdded::IsThere(twin.id.clone()));
+                return;
+            }
             let many = added.len();
-            added.retain(|other| other.id != spec.id);
-            replaces = added.len() < many;
+            added.retain(|one| one.id != spec.id);
+            done = Ok(added.len() < many);
+            if added.len() >= MOST_ADDED {
+                done = Err(NotAdded::TooMany);
+                return;
+            }
             added.push(spec);
         });
-        replaces
+        done
+    }
+
+    /// All upstreams that are there.
+    pub(crate) fn ids(&self) -> HashSet<UpstreamId> {
+        let there = self.router.published().load();
+        there.iter().map(|(_, entry)| entry.spec().id.clone()).collect()
     }
 
     /// Takes an upstream away that was added. False: it was not.

@@ -31,6 +31,9 @@ use crate::stop::Hangups;
 /// How often files are looked at. A change is in force after two to three looks.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long names that stand for several upstreams may take to be looked up.
+const RESOLVED: Duration = Duration::from_secs(5);
+
 /// Where the config comes from.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
@@ -267,7 +270,7 @@ impl Reloads {
             ours.adopt(new);
         }
         let poll = config.poll_options();
-        let patience = poll.timeout + config.timeouts.connect;
+        let patience = poll.timeout + config.timeouts.connect + RESOLVED;
         let keys = match (secrets.keys, &self.in_force.keys) {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
@@ -299,28 +302,35 @@ impl Reloads {
         let before = &self.in_force.specs;
         let (known, listed) = (by_id(&before.single), by_id(&after.single));
         // One address under two ids would get twice its share.
-        let stays = |spec: &UpstreamSpec| {
-            listed.contains_key(&spec.id) || after.single.iter().any(|other| other.same_place(spec))
-        };
-        let leaving: Vec<_> = before
+        let places: HashSet<_> = after
             .single
             .iter()
-            .filter(|spec| !stays(spec))
-            .cloned()
+            .filter_map(|spec| spec.host_and_port().ok())
             .collect();
+        let stays = |spec: &UpstreamSpec| {
+            listed.contains_key(&spec.id) || spec.host_and_port().is_ok_and(|place| places.contains(&place))
+        };
+        let leave = |spec: &&UpstreamSpec| !stays(spec);
+        let leaving: Vec<_> = before.single.iter().filter(leave).cloned().collect();
         let new: Vec<_> = after
             .single
             .iter()
             .filter(|spec| !known.contains_key(&spec.id))
             .collect();
-        let old_names = by_id(&before.dns);
+        let (old_names, names) = (by_id(&before.dns), by_id(&after.dns));
+        let gone = |spec: &&UpstreamSpec| !names.contains_key(&spec.id);
+        let gone: Vec<_> = before.dns.iter().filter(gone).cloned().collect();
         let new_names = after.dns.iter().any(|spec| !old_names.contains_key(&spec.id));
-        self.lists.dns.set(after.dns.iter().cloned());
-        if !leaving.is_empty() && (!new.is_empty() || new_names) {
+        if !(leaving.is_empty() && gone.is_empty()) && (!new.is_empty() || new_names) {
+            let there: HashSet<_> = self.control.ids();
             self.lists.single.set(after.single.iter().cloned().chain(leaving));
+            // Of two with one id the later one counts.
+            self.lists
+                .dns
+                .set(gone.into_iter().chain(after.dns.iter().cloned()));
             let is_named = |entry: &Entry| {
                 let id = &entry.spec().id;
-                !known.contains_key(id) && !listed.contains_key(id)
+                !there.contains(id) && !listed.contains_key(id)
             };
             let all_heard = self.control.until(|snapshot| {
                 let answers = |spec: &&UpstreamSpec| {
@@ -337,5 +347,6 @@ impl Reloads {
             }
         }
         self.lists.single.set(after.single.iter().cloned());
+        self.lists.dns.set(after.dns.iter().cloned());
     }
 }

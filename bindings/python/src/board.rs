@@ -203,7 +203,10 @@ impl Board {
         shared.with_keeper(py, |keeper| {
             let (now, told) = match std::mem::replace(keeper, Keeper::Nobody) {
                 Keeper::Here(board) => match Running::start(*board, poll, options, clock) {
-                    Ok(running) => (Keeper::Background(running), Ok(())),
+                    Ok(running) => {
+                        shared.look.store(u64::MAX, Relaxed);
+                        (Keeper::Background(running), Ok(()))
+                    }
                     Err(failed) => (Keeper::Here(failed.board), Err(untold(failed.error))),
                 },
                 Keeper::Nobody => (Keeper::Nobody, Err(stopped())),
@@ -212,7 +215,6 @@ impl Board {
             *keeper = now;
             told
         })?;
-        shared.look.store(u64::MAX, Relaxed);
         Ok(slf.clone())
     }
 
@@ -221,10 +223,10 @@ impl Board {
             if let Keeper::Background(running) = keeper {
                 running.not_here()?;
             }
+            // Each pick finds it out.
+            self.0.look.store(0, Relaxed);
             Ok(std::mem::replace(keeper, Keeper::Nobody))
         })?;
-        // Each pick finds it out.
-        self.0.look.store(0, Relaxed);
         match before {
             Keeper::Background(running) => running.stop(py),
             Keeper::Here(_) | Keeper::Nobody => Ok(()),

@@ -80,7 +80,11 @@ impl Shared {
         }
         let background = self.with_keeper(py, |keeper| match keeper {
             Keeper::Nobody => Err(stopped()),
-            Keeper::Background(running) => Ok(Some(running.clone())),
+            Keeper::Background(running) => {
+                // It looks after itself. Said before anybody can stop it, who says otherwise.
+                self.look.store(u64::MAX, Relaxed);
+                Ok(Some(running.clone()))
+            }
             Keeper::Here(board) => {
                 if board.publish_due().is_some_and(|due| has_news || due <= now) {
                     board.publish(now);
@@ -91,8 +95,6 @@ impl Shared {
             }
         })?;
         if let Some(running) = background {
-            // It looks after itself.
-            self.look.store(u64::MAX, Relaxed);
             if running.not_here().is_err() {
                 // It cannot wait for itself: the next pick elsewhere sees the news.
                 return Ok(now);

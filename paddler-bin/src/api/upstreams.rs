@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Answer, error, whole};
-use crate::control::Control;
+use crate::control::{Control, MOST_ADDED, NotAdded};
 
 /// The name of the source for which the API speaks.
 pub(crate) const OWN: &str = "api";
@@ -62,8 +62,14 @@ pub(super) async fn add(control: &Control, body: Incoming) -> Result<Answer, Ans
     if let Some(message) = conflict(control, &spec).await? {
         return Err(error(StatusCode::CONFLICT, &message));
     }
+    let replaced = control.add(spec.clone()).map_err(|why| match why {
+        NotAdded::IsThere(twin) => error(StatusCode::CONFLICT, &is_there_as(&spec, &twin)),
+        NotAdded::TooMany => {
+            let message = format!("there are {MOST_ADDED} that were added here: name more in the config");
+            error(StatusCode::INSUFFICIENT_STORAGE, &message)
+        }
+    })?;
     tracing::info!(upstream = %spec.id, url = spec.url, "added by the management API");
-    let replaced = control.add(spec.clone());
     let is_there = |entry: &Entry| {
         let now = entry.spec();
         (&now.url, &now.labels, &now.models, &now.limits)
@@ -109,13 +115,12 @@ async fn conflict(control: &Control, spec: &UpstreamSpec) -> Result<Option<Strin
     let there = control.router.published().load();
     let mut others = there.iter().map(|(_, entry)| entry.spec());
     let twin = others.find(|other| other.id != spec.id && other.same_place(spec));
-    Ok(twin.map(|twin| {
-        let url = &spec.url;
-        format!(
-            "{url} is there already, as {}: one upstream that is named twice is one",
-            twin.id
-        )
-    }))
+    Ok(twin.map(|twin| is_there_as(spec, &twin.id)))
+}
+
+fn is_there_as(spec: &UpstreamSpec, twin: &UpstreamId) -> String {
+    let url = &spec.url;
+    format!("{url} is there already, as {twin}: one upstream that is named twice is one")
 }
 
 /// A source, as people know it.

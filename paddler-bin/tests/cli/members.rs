@@ -42,6 +42,10 @@ async fn the_api_adds_and_takes_away_what_is_its_own() {
     assert_eq!(add(&gateway, two()).await.0, 200, "once more changes nothing");
 
     // Nobody's word is undone, and no place gets two shares.
+    assert_eq!(
+        add(&gateway, json!({"id": "again", "url": second.url()})).await.0,
+        409
+    );
     let (status, answer) = add(&gateway, json!({"id": "gpu-1", "url": "http://127.0.0.1:9"})).await;
     assert_eq!(status, 409);
     assert!(

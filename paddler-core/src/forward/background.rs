@@ -25,7 +25,7 @@ use crate::upstream::Tls;
 use crate::upstream::http::HttpConnect;
 #[cfg(feature = "tls")]
 use crate::upstream::http::check_tls;
-use crate::upstream::{Connect as _, UpstreamId, UpstreamSpec};
+use crate::upstream::{Connect as _, Transport, UpstreamId, UpstreamSpec};
 
 /// The stack of the thread, as large as that of most main threads: the host's filters and costs run on it.
 const STACK: usize = 8 << 20;
@@ -257,6 +257,7 @@ impl Background {
     pub fn abandon(&self) {
         std::mem::forget(self.stopper());
         std::mem::forget(self.statuses.clone());
+        std::mem::forget(self.router.clone());
     }
 
     fn stopper(&self) -> Option<oneshot::Sender<()>> {
@@ -270,6 +271,9 @@ impl Background {
 
 /// Makes sure that there is a way to an upstream, as far as that is known without a connection.
 fn find_way(connect: &HttpConnect, spec: &UpstreamSpec) -> Result<(), Untold> {
+    if spec.extensions.get::<Transport>().is_some() {
+        return Ok(());
+    }
     let no_way = |error| Untold::NoWay(spec.id.clone(), error);
     connect.connect(spec).map_err(no_way)?;
     #[cfg(feature = "tls")]

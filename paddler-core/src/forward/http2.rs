@@ -326,6 +326,13 @@ fn builder(options: &ServeOptions, streams: Arc<Streams>) -> http2::Builder<InTa
         .keep_alive_interval(ASK_AFTER)
         // What is buffered for one stream beside the piece that waits.
         .max_send_buf_size(4 * PIECE);
+    if options.taken_back == u64::MAX {
+        // Nor does the protocol's own bound on that hold: one client's would end what all others have on the connection.
+        let streams = usize::try_from(options.max_streams).unwrap_or(usize::MAX);
+        builder
+            .max_pending_accept_reset_streams(streams.max(1))
+            .max_local_error_reset_streams(None);
+    }
     builder
 }
 

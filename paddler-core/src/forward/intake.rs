@@ -20,7 +20,7 @@ use super::options::RouterOptions;
 use super::pace::{GIVING_WAY, Gone, Late, Pace};
 use super::refusal::Refusal;
 use crate::clock::after;
-use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
+use crate::request::{BodyKind, ScanError, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
 const SMALL: usize = 16 * 1024;
@@ -314,11 +314,7 @@ fn look_plain(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
 
 /// Whether this error is refused even where the body may be anything: two readings of who is asked for.
 fn must_refuse(look: Look, error: &ScanError) -> bool {
-    look == Look::Must
-        || matches!(
-            error.kind(),
-            ScanErrorKind::AmbiguousModel | ScanErrorKind::RepeatedModel { .. }
-        )
+    look == Look::Must || error.is_ambiguous()
 }
 
 fn malformed(error: &ScanError) -> Refusal {

@@ -216,7 +216,8 @@ impl RequestFacts {
         }
     }
 
-    /// The facts of a whole request that lies here, as a router reads them from one that comes in; without what only headers tell.
+    /// The facts of a whole request that lies here, as a router reads them from one that comes in; without what only headers
+    /// tell, such as that the body of an unknown path is JSON.
     ///
     /// ```
     /// use paddler_core::Moment;
@@ -243,7 +244,14 @@ impl RequestFacts {
         if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
             return Ok(Self::from_route(&route, bytes, arrived, seed));
         }
-        let scanned = Scanner::scan(body, ScanLimits::default()).map_err(UnreadableRequest::Body)?;
+        let scanned = match Scanner::scan(body, ScanLimits::default()) {
+            Ok(scanned) => scanned,
+            // Any body may stand there.
+            Err(error) if route.body == BodyKind::Unknown && !error.is_ambiguous() => {
+                return Ok(Self::from_route(&route, bytes, arrived, seed));
+            }
+            Err(error) => return Err(UnreadableRequest::Body(error)),
+        };
         Self::from_scan(&route, &scanned, arrived, seed).map_err(UnreadableRequest::Model)
     }
 

@@ -2,9 +2,9 @@
 //!
 //! One for each address that the name has: replicas of a service that only a resolver knows, such as those of a headless service
 //! of Kubernetes. The name is looked up again and again; who is new joins, who is gone leaves. Where there is no answer, the last
-//! one stands.
+//! one stands for as long as it does for connections: an address may be given to somebody else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::source::{StatusSource, Told};
 use super::{Members, StatusEvent};
-use crate::upstream::http::Dial;
+use crate::clock::after;
+use crate::upstream::http::{Dial, STANDS_IN};
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// How long a resolver may take.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
-/// Upstreams by the names of hosts, each name for as many as it has addresses. Each is called by its address (`10.0.0.3:8000`), and
+/// Upstreams by the names of hosts, each name for as many as it has addresses, of IPv4 if it has any of that. Each is called by its address (`10.0.0.3:8000`), and
 /// is otherwise as the spec says that has the name in its URL: its key, its models, its limits, and over TLS the name that its
 /// certificate has to be for.
 ///
@@ -55,6 +56,8 @@ pub struct DnsList {
 #[derive(Debug, Default)]
 struct Answer {
     addresses: Vec<SocketAddr>,
+    /// When they were told.
+    told: Option<Instant>,
     /// The last look-up had no answer, which was said.
     failed: bool,
 }
@@ -82,9 +85,9 @@ impl DnsList {
 
     /// Asks for all names at once.
     async fn look_up(&mut self) {
-        let names: Vec<_> = self
-            .wanted
-            .borrow_and_update()
+        // One list for all of it: what is given meanwhile is another round.
+        let specs = self.wanted.borrow_and_update().clone();
+        let names: HashSet<_> = specs
             .iter()
             .filter_map(|spec| spec.host_and_port().ok())
             .collect();
@@ -104,13 +107,8 @@ impl DnsList {
                 self.hear(name, found);
             }
         }
-        self.due = Instant::now() + self.every;
-        let wanted = self
-            .wanted
-            .borrow()
-            .iter()
-            .flat_map(|spec| self.behind(spec))
-            .collect::<Vec<_>>();
+        self.due = after(Instant::now(), self.every);
+        let wanted: Vec<_> = specs.iter().flat_map(|spec| self.behind(spec)).collect();
         self.told.replace(&wanted);
     }
 
@@ -119,6 +117,10 @@ impl DnsList {
         let known = self.answers.entry(name).or_default();
         match found {
             Ok(mut addresses) if !addresses.is_empty() => {
+                // The same machines by their other addresses are no more of them.
+                if addresses.iter().any(SocketAddr::is_ipv4) {
+                    addresses.retain(SocketAddr::is_ipv4);
+                }
                 addresses.sort_unstable();
                 addresses.dedup();
                 if known.addresses != addresses {
@@ -126,6 +128,7 @@ impl DnsList {
                 }
                 *known = Answer {
                     addresses,
+                    told: Some(Instant::now()),
                     failed: false,
                 };
             }
@@ -134,7 +137,15 @@ impl DnsList {
                     .err()
                     .unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
                 if !std::mem::replace(&mut known.failed, true) {
-                    tracing::warn!(name = host, %error, upstreams = known.addresses.len(), "no answer about a name; those that are known of it stay");
+                    tracing::warn!(name = host, %error, upstreams = known.addresses.len(), "no answer about a name; those that are known of it stay for five minutes");
+                }
+                let old = |told| after(told, STANDS_IN) <= Instant::now();
+                if known.told.is_some_and(old) && !known.addresses.is_empty() {
+                    tracing::warn!(
+                        name = host,
+                        "there is still no answer: nobody is behind the name any more"
+                    );
+                    known.addresses.clear();
                 }
             }
         }

@@ -114,3 +114,34 @@ async fn replicas_join_and_leave_as_the_name_says_and_stay_while_it_says_nothing
     names.set([]);
     is("no name, nobody", &[]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_addresses_of_both_kinds_is_one_and_no_answer_holds_for_five_minutes() {
+    let resolver = Arc::new(Resolver::default());
+    resolver.now(&[("pool", &["fd00::1", "10.0.0.1"]), ("six", &["fd00::2"])]);
+    let specs = [spec("a", "http://pool:8000"), spec("b", "http://six:8000")];
+    let (_names, list) = DnsList::new(specs, Duration::MAX, resolver.clone());
+    let connect = Arc::new(HttpConnect::default().dial(resolver.clone()));
+    let rig = Rig::start(trees::gateway(), vec![Box::new(list)], connect, None);
+    let six = "[fd00::2]:8000 http://[fd00::2]:8000".to_owned();
+    rig.until("both", |snapshot| {
+        urls(snapshot) == [one("10.0.0.1"), six.clone()]
+    })
+    .await;
+
+    let ten = Duration::from_secs(10);
+    let (_names, list) = DnsList::new([spec("a", "http://pool:8000")], ten, resolver.clone());
+    let connect = Arc::new(HttpConnect::default().dial(resolver.clone()));
+    let rig = Rig::start(trees::gateway(), vec![Box::new(list)], connect, None);
+    rig.until("one", |snapshot| urls(snapshot) == [one("10.0.0.1")])
+        .await;
+    resolver.now(&[]);
+    sleep(Duration::from_secs(290)).await;
+    assert_eq!(urls(&rig.snapshot()), [one("10.0.0.1")]);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(
+        urls(&rig.snapshot()),
+        [""; 0],
+        "its address may be somebody else's by now"
+    );
+}

@@ -17,7 +17,7 @@ use super::engine::{ANSWER, MARK, MODEL};
 use super::wire;
 
 /// The longest that there may be nothing of an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The bytes of a small request, head and body.
 const SMALL: usize = 900;

@@ -222,6 +222,13 @@ impl Trial<'_> {
         sleep(seconds / 4).await;
         let (began, cpu, done) = (Instant::now(), proxy.cpu(), load.counts.done.load(Relaxed));
         sleep(seconds).await;
+        // One at least has to be through, however slow the machine is.
+        let until = Instant::now() + load::PATIENCE;
+        let counts = &load.counts;
+        while counts.done.load(Relaxed) == done && counts.errors.load(Relaxed) == 0 && Instant::now() < until
+        {
+            sleep(Duration::from_millis(10)).await;
+        }
         let cpu = proxy.cpu().saturating_sub(cpu).as_secs_f64();
         let (took, done) = (
             began.elapsed().as_secs_f64(),

@@ -117,6 +117,15 @@ pub struct ScanError {
 }
 
 impl ScanError {
+    /// Whether the body can be read in two ways as to who is asked for: it is refused wherever a body may name a model.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        let kind = self.kind();
+        matches!(
+            kind,
+            ScanErrorKind::AmbiguousModel | ScanErrorKind::RepeatedModel { .. }
+        )
+    }
+
     /// What is wrong.
     pub fn kind(&self) -> &ScanErrorKind {
         &self.kind

@@ -18,7 +18,7 @@ use crate::upstream::UpstreamId;
 use crate::upstream::address::Address;
 
 /// How long the last answer stands in where the resolver has none. Long enough for a resolver to be restarted.
-const STANDS_IN: Duration = Duration::from_secs(300);
+pub(crate) const STANDS_IN: Duration = Duration::from_secs(300);
 
 /// For so long one who only wants to know is told the last answer, while the name is looked up beside: who makes no connection
 /// finds nothing out by waiting for it.
