@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,9 @@ import pytest
 from paddler import Board
 
 ROOT = Path(__file__).resolve().parents[3]
+
+# Some tests interrupt themselves, or a process of their own. Whoever starts all of them in the background has them ignore that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Longer than anything here takes: only what hangs meets it.
 HANG = 60.0
