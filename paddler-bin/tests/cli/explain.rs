@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::path;
 use crate::support::client::{ask, chat, eventually, get, post};
-use crate::support::program::{Gateway, run};
+use crate::support::program::{Gateway, Program, address_in, run};
 
 async fn engine(model: &str) -> Engine {
     let config = EngineConfig::llamacpp(model).instant();
@@ -136,5 +136,32 @@ async fn what_cannot_be_read_is_told_with_its_file() {
             "{args:?}: {}",
             ended.log
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_keys_other_machines_are_told_neither_what_upstreams_are_nor_where_requests_go() {
+    let one = engine("m").await;
+    let flags = [
+        "gateway",
+        "--listen=127.0.0.1:0",
+        "--management=0.0.0.0:0",
+        "--upstream",
+    ];
+    let program = Program::start(&[&flags[..], &[&one.url()]].concat(), &[]);
+    let told = program.logs(|line| line.contains("listening for health"));
+    let management = ([127, 0, 0, 1], address_in(&told).port()).into();
+    assert_eq!(ask(management, get("/api/v1/upstreams")).await.status, 200);
+    let upstream = json!({"url": "http://127.0.0.1:9"});
+    for refused in [
+        get("/api/v1/snapshot"),
+        post("/api/v1/explain", &chat("m", 1)),
+        post("/api/v1/upstreams", &upstream),
+    ] {
+        let path = refused.uri().to_string();
+        let answer = ask(management, refused).await;
+        assert_eq!(answer.status, 403, "{path}");
+        let error = answer.json()["error"].to_string();
+        assert!(error.contains("management_key_file"), "{path}: {error}");
     }
 }
