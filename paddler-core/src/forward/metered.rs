@@ -62,10 +62,15 @@ pub(super) struct Metered {
 }
 
 impl Metered {
-    /// For an answer with these headers.
-    pub(super) fn new(bill: Bill, headers: &HeaderMap) -> Self {
-        let usage = bill.counts().then(|| Usage::of(headers)).flatten();
+    /// For an answer with these headers. `asked`: somebody wants to know who does not pay.
+    pub(super) fn new(bill: Bill, headers: &HeaderMap, asked: bool) -> Self {
+        let usage = (asked || bill.counts()).then(|| Usage::of(headers)).flatten();
         Self { bill, usage }
+    }
+
+    /// What it says so far.
+    pub(super) fn used(&self) -> Option<Used> {
+        self.usage.as_ref().and_then(Usage::used)
     }
 
     /// These bytes of it pass.
@@ -78,7 +83,7 @@ impl Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        match self.usage.as_ref().and_then(Usage::used) {
+        match self.used() {
             Some(used) => self.bill.settle(used),
             None if self.bill.wrong => self.bill.settle_wrong(),
             None => {}

@@ -141,6 +141,7 @@ mod router;
 mod sending;
 mod server;
 mod serving;
+mod story;
 #[cfg(test)]
 mod tests;
 mod timeouts;

@@ -11,6 +11,7 @@ use http::HeaderMap;
 
 use super::rights::Authorise;
 use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network, Retry, WebSockets};
+use crate::observe::Telemetry;
 use crate::queue::QueueLimits;
 use crate::request::{RequestFacts, ScanLimits};
 
@@ -38,6 +39,8 @@ pub struct RouterOptions {
     pub keys: Option<Arc<dyn Authorise>>,
     /// Adds what the host knows of a request: priority, tenant, session. Default `None`: every request is standard.
     pub annotate: Option<Arc<dyn Annotate>>,
+    /// Who is told what becomes of each request. Default `None`: nobody, which costs nothing.
+    pub telemetry: Option<Arc<dyn Telemetry>>,
     /// Host names under which this router is asked in absolute form, besides loopback's. Others are refused.
     pub server_names: Vec<String>,
     /// Only loopback's names and [`server_names`](Self::server_names) may be asked for by `Host`, too, unless there are keys:
@@ -73,6 +76,7 @@ impl Default for RouterOptions {
             websockets: WebSockets::default(),
             keys: None,
             annotate: None,
+            telemetry: None,
             server_names: Vec::new(),
             own_names_only: false,
             trusted_peers: Vec::new(),

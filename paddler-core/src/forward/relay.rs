@@ -18,10 +18,11 @@ use super::body::{Body, BoxError};
 use super::headers::{begins, strip_hop_by_hop};
 use super::metered::{Bill, Metered};
 use super::refusal::Refusal;
+use super::story::Story;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
 use crate::clock::{Clock, after};
 use crate::health::{Fault, Verdict};
-use crate::observe::{InFlight, Metrics};
+use crate::observe::{End, InFlight, Metrics};
 use crate::request::Dialect;
 use crate::upstream::Lease;
 
@@ -53,6 +54,7 @@ pub(super) struct Relay {
     /// Whoever is charged by what it uses, until the end.
     metered: Option<Metered>,
     clock: Clock,
+    story: Story,
     metrics: Arc<Metrics>,
     _in_flight: InFlight,
 }
@@ -70,6 +72,7 @@ pub(super) struct Request {
     /// What its log lines belong to.
     pub(super) span: Span,
     pub(super) dialect: Dialect,
+    pub(super) story: Story,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
 }
@@ -107,6 +110,7 @@ impl Relay {
             hurried,
             span,
             dialect,
+            mut story,
             metrics,
             in_flight,
         } = request;
@@ -115,6 +119,7 @@ impl Relay {
         let is_events = content_type.is_some_and(|value| begins(value.as_bytes(), "text/event-stream"));
         // Nothing can be added to what is encoded or has its length announced.
         let plain = !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
+        story.streams(is_events);
         let mut relay = Self {
             body,
             lease: Some(lease),
@@ -130,8 +135,9 @@ impl Relay {
             unwritten: true,
             broken: None,
             done: false,
-            metered: Some(Metered::new(bill, headers)),
+            metered: Some(Metered::new(bill, headers, story.reads_usage())),
             clock,
+            story,
             metrics,
             _in_flight: in_flight,
         };
@@ -145,10 +151,18 @@ impl Relay {
     fn finish(&mut self) {
         self.done = true;
         // Before the place is free: who gets it next goes by what this one used.
-        self.metered = None;
+        self.settle();
+        self.story.end(End::Complete, None);
         if let Some(mut lease) = self.lease.take() {
             lease.first_byte();
             lease.complete();
+        }
+    }
+
+    /// Whoever pays, and whoever wants to know, is told what it used.
+    fn settle(&mut self) {
+        if let Some(used) = self.metered.take().and_then(|metered| metered.used()) {
+            self.story.used(used);
         }
     }
 
@@ -168,12 +182,14 @@ impl Relay {
         if let Some(metered) = &mut self.metered {
             metered.saw(bytes);
         }
+        self.story.saw(bytes.len());
     }
 
     /// The answer ends before its end: an event stream says so in an event, any other body is broken off.
     fn cut(&mut self, reason: &'static str, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.done = true;
-        self.metered = None;
+        self.settle();
+        self.story.end(End::CutShort, Some(reason));
         self.metrics.truncated(reason);
         let upstream = self
             .lease
@@ -328,7 +344,7 @@ impl HttpBody for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.metered = None;
+        self.settle();
         if !self.done {
             self.metrics.cancelled();
         }

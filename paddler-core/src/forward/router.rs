@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -26,10 +26,11 @@ use super::held::Budget;
 use super::local;
 use super::options::RouterOptions;
 use super::refusal::Refusal;
+use super::story::Story;
 use super::trace;
 use super::waiting::Places;
 use crate::clock::Clock;
-use crate::observe::{Metrics, Page};
+use crate::observe::{End, Metrics, Page};
 use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
@@ -251,6 +252,13 @@ impl Router {
         !self.0.is_stopping() && self.0.published.load().anyone_able()
     }
 
+    /// Of a request that has just come, for whoever wants to know.
+    fn begin_story(&self, id: &HeaderValue, method: &Method) -> Story {
+        let options = self.0.options.load();
+        let id = id.to_str().unwrap_or_default();
+        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method)
+    }
+
     /// Answers a request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
@@ -277,9 +285,13 @@ impl Router {
             began: Instant::now(),
             id: id.clone(),
             span: span.clone(),
+            story: self.begin_story(&id, &parts.method),
         };
         let route =
             passage::path(&parts.uri).and_then(|path| Ok((Route::of(parts.method.as_str(), &path)?, path)));
+        if let Ok((route, path)) = &route {
+            arrival.story.asks(path, route);
+        }
         let (result, route) = match route {
             Err(error) => (
                 Err(Refusal::bad_request("bad_path", error.to_string()).closing()),
@@ -292,9 +304,11 @@ impl Router {
                 Some(route),
             ),
         };
+        let mut refused = None;
         let mut response = result.unwrap_or_else(|mut refusal| {
             metrics.refused(&refusal.reason);
             arrival.span.in_scope(|| refusal.say());
+            refused = Some(refusal.reason.clone());
             // Where there was no body, all of the request was read.
             refusal.close &= !is_bare;
             let dialect = route.as_ref().map_or(Dialect::Openai, |route| match route.class {
@@ -305,6 +319,8 @@ impl Router {
         });
         trace::answer_with(response.headers_mut(), &id);
         arrival.in_flight = None;
+        arrival.story.status(response.status().as_u16(), refused);
+        arrival.story.end(End::Here, None);
         metrics.answered(route.as_ref(), response.status().as_u16());
         response
     }

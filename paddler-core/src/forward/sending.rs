@@ -12,13 +12,14 @@ use super::no_place::Known;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
-use super::waiting::{NoPlace, Owed, Places};
+use super::story::Story;
+use super::waiting::{NAMED, NoPlace, Owed, Places};
 use crate::clock::Clock;
 use crate::health::FaultReceipt;
 use crate::observe::Metrics;
 use crate::queue::{Priority, RetryBudget, Tried, Used};
 use crate::request::RequestFacts;
-use crate::schedule::Class;
+use crate::schedule::{Class, Detail};
 use crate::status::Published;
 use crate::upstream::UpstreamId;
 
@@ -72,6 +73,8 @@ pub(super) struct Sending<'a> {
     was_work: bool,
     /// What its client uses of his allowance.
     in_use: Option<&'a mut InUse>,
+    /// Where it is told what becomes of it.
+    story: &'a mut Story,
     /// What that has been held against an upstream for.
     receipts: Vec<FaultReceipt>,
     /// What the client gets if nobody else takes it.
@@ -86,6 +89,7 @@ impl<'a> Sending<'a> {
         facts: &'a RequestFacts,
         outgoing: &'a Outgoing,
         in_use: Option<&'a mut InUse>,
+        story: &'a mut Story,
     ) -> Self {
         Self {
             means,
@@ -96,6 +100,7 @@ impl<'a> Sending<'a> {
             once: false,
             was_work: false,
             in_use,
+            story,
             receipts: Vec::new(),
             last: None,
             soonest: None,
@@ -124,6 +129,7 @@ impl<'a> Sending<'a> {
                 let waited = clock.now().since(self.facts.arrived);
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
+            self.story.placed(&mut place);
             self.once = place.upstream.sends_once();
             let how = How {
                 clock,
@@ -137,7 +143,9 @@ impl<'a> Sending<'a> {
                 owed.sent(self.facts.stream);
             }
             self.say_worked_on(true);
-            match attempt(place, self.outgoing, how).await {
+            let result = attempt(place, self.outgoing, how).await;
+            self.story.attempted(&result);
+            match result {
                 Ok(answered) => {
                     if let Some(owed) = &mut owed {
                         owed.answered();
@@ -367,7 +375,13 @@ impl<'a> Sending<'a> {
         let busy = ending.class == Class::Shed || ending.reason.is_contention();
         match self.last.take() {
             Some(last) if !busy => last.map(Outcome::Kept),
-            _ => Err(self.no_place(no_place)),
+            _ => {
+                if self.facts.detail != Detail::Nothing {
+                    let why = self.means.places.explain(self.facts, NAMED);
+                    self.story.unplaced(why.ok());
+                }
+                Err(self.no_place(no_place))
+            }
         }
     }
 

@@ -21,9 +21,10 @@ use super::body::Body;
 use super::headers::lists;
 use super::refusal::Refusal;
 use super::rights::InUse;
+use super::story::Story;
 use crate::clock::after;
 use crate::config::WebSockets;
-use crate::observe::{InFlight, Metrics};
+use crate::observe::{End, InFlight, Metrics};
 use crate::upstream::http::Io;
 use crate::upstream::{Lease, Upgraded};
 
@@ -121,13 +122,14 @@ pub(super) struct Tunnel {
     pub(super) idle: Duration,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
+    pub(super) story: Story,
     /// What the client uses of its allowance.
     pub(super) _in_use: Option<InUse>,
 }
 
 /// Which end of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Side {
     Client,
     Upstream,
 }
@@ -144,11 +146,15 @@ impl Tunnel {
         };
         match pass(client, upstream, self.idle).await {
             // The engine is rid of it.
-            Some(End::Upstream) => self.lease.complete(),
-            Some(End::Client) => {}
+            Some(Side::Upstream) => {
+                self.lease.complete();
+                self.story.end(End::Complete, None);
+            }
+            Some(Side::Client) => self.story.end(End::Complete, None),
             None => {
                 tracing::debug!("nothing came through a WebSocket for too long");
                 self.metrics.truncated("tunnel_idle");
+                self.story.end(End::CutShort, Some("tunnel_idle"));
             }
         }
         drop(self.in_flight);
@@ -156,7 +162,7 @@ impl Tunnel {
 }
 
 /// Passes bytes on until both ends have said their last word, one is gone, or nothing comes for too long. Gives who ended it.
-async fn pass<C, U>(client: C, upstream: U, idle: Duration) -> Option<End>
+async fn pass<C, U>(client: C, upstream: U, idle: Duration) -> Option<Side>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
@@ -177,26 +183,26 @@ where
         }
     };
     // Who could not be written to is the one that is gone.
-    let gone = |other: End, result: io::Result<Way>, reader: End| match result {
+    let gone = |other: Side, result: io::Result<Way>, reader: Side| match result {
         Ok(Way::Ended) => (reader, true),
         Ok(Way::NotTaken) => (other, false),
         Err(_) => (reader, false),
     };
     let (end, goes_on) = tokio::select! {
-        result = &mut up => gone(End::Upstream, result, End::Client),
-        result = &mut down => gone(End::Client, result, End::Upstream),
+        result = &mut up => gone(Side::Upstream, result, Side::Client),
+        result = &mut down => gone(Side::Client, result, Side::Upstream),
         () = silence => return None,
     };
     if goes_on {
         let rest = async {
             match end {
-                End::Client => up_or_down(&mut down).await,
-                End::Upstream => up_or_down(&mut up).await,
+                Side::Client => up_or_down(&mut down).await,
+                Side::Upstream => up_or_down(&mut up).await,
             }
         };
         // An upstream that has answered the last word with its own is through, too.
         if timeout(AFTERWARDS, rest).await.is_ok_and(|ended| ended) {
-            return Some(End::Upstream);
+            return Some(Side::Upstream);
         }
     }
     Some(end)
@@ -267,7 +273,7 @@ mod tests {
         heard.clear();
         client.read_to_string(&mut heard).await.unwrap();
         assert_eq!(heard, "and goodbye");
-        assert_eq!(passing.await.unwrap(), Some(End::Upstream));
+        assert_eq!(passing.await.unwrap(), Some(Side::Upstream));
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,12 +308,12 @@ mod tests {
         let passing = tokio::spawn(pass(ours, theirs, Duration::from_secs(60)));
         drop(client);
         upstream.write_all(b"nobody hears").await.unwrap();
-        assert_eq!(passing.await.unwrap(), Some(End::Client));
+        assert_eq!(passing.await.unwrap(), Some(Side::Client));
         let (_client, ours) = tokio::io::duplex(64);
         let (theirs, upstream) = tokio::io::duplex(64);
         let passing = tokio::spawn(pass(ours, theirs, Duration::from_secs(60)));
         drop(upstream);
-        assert_eq!(passing.await.unwrap(), Some(End::Upstream));
+        assert_eq!(passing.await.unwrap(), Some(Side::Upstream));
     }
 
     #[test]

@@ -28,8 +28,8 @@ use crate::request::RequestFacts;
 use crate::schedule::{Class, Ending, Explained, NodeId};
 use crate::status::Published;
 use crate::upstream::UpstreamId;
-pub(super) use finder::Place;
-use finder::{Finder, Found, News};
+use finder::{Finder, News};
+pub(super) use finder::{NAMED, Place};
 use offering::{Answer, Answers, deliver};
 pub(super) use owed::Owed;
 use owed::Settlements;
@@ -150,15 +150,15 @@ impl Places {
 
     /// A place for this request, now or after waiting.
     pub(super) async fn place(&self, facts: &RequestFacts, tried: &Tried) -> Result<Place, NoPlace> {
-        let Found { place, why } = self.found(facts, tried).await?;
-        if let Some(why) = why {
-            let model = facts.as_facts().model.unwrap_or_default();
+        let place = self.found(facts, tried).await?;
+        if let Some(why) = &place.why {
+            let (model, why) = (facts.as_facts().model.unwrap_or_default(), &why.explained.summary);
             debug!(upstream = %place.lease.upstream(), model, %why, "sent to");
         }
         Ok(place)
     }
 
-    async fn found(&self, facts: &RequestFacts, tried: &Tried) -> Result<Found, NoPlace> {
+    async fn found(&self, facts: &RequestFacts, tried: &Tried) -> Result<Place, NoPlace> {
         let refused = |ending| NoPlace::Ending {
             ending,
             waited: false,
@@ -207,7 +207,7 @@ impl Places {
                     self.offer(&mut queue, now, &mut answers);
                     place = self.arrive(&queue, (facts, tried), now);
                     if let Ok(found) = &place {
-                        let upstream = found.place.lease.upstream();
+                        let upstream = found.lease.upstream();
                         queue.went(upstream, Priority::of(facts.priority), now);
                     }
                 }
@@ -237,7 +237,7 @@ impl Places {
         queue: &WaitQueue<Waiter>,
         (facts, tried): (&RequestFacts, &Tried),
         now: Moment,
-    ) -> Result<Found, Ending> {
+    ) -> Result<Place, Ending> {
         let kept = queue.kept_from(Priority::of(facts.priority));
         self.finder.place_beside(&kept, (facts, tried), now, News::Yes)
     }
@@ -294,7 +294,7 @@ impl Places {
 }
 
 enum Stood {
-    Served(Found),
+    Served(Place),
     Waits(Ticket),
 }
 

@@ -56,6 +56,17 @@ fn bounded(status: u16) -> u16 {
     if known { status } else { status / 100 * 100 }
 }
 
+/// The word for a request by its route, and for one that has none.
+pub(crate) fn class_of(route: Option<&Route>) -> &'static str {
+    match route.map(|route| route.class) {
+        Some(RequestClass::Generate(task)) => task.as_str(),
+        Some(RequestClass::Control) => "control",
+        Some(RequestClass::Local) => "local",
+        Some(RequestClass::Admin) => "admin",
+        None => "unreadable",
+    }
+}
+
 /// A request that is being handled; dropped, it is not any more.
 #[derive(Debug)]
 #[must_use = "dropped, the request counts as handled"]
@@ -76,14 +87,7 @@ impl Metrics {
 
     /// A request was answered with this status.
     pub(crate) fn answered(&self, route: Option<&Route>, status: u16) {
-        let class = match route.map(|route| route.class) {
-            Some(RequestClass::Generate(task)) => task.as_str(),
-            Some(RequestClass::Control) => "control",
-            Some(RequestClass::Local) => "local",
-            Some(RequestClass::Admin) => "admin",
-            None => "unreadable",
-        };
-        bump(&self.requests, (class, bounded(status)));
+        bump(&self.requests, (class_of(route), bounded(status)));
     }
 
     /// A request was refused for this reason.

@@ -49,15 +49,21 @@
 //!
 //! What is not known has no series: a missing signal is never a zero. The series of an upstream end when it leaves.
 //! No label holds anything that came with a request.
+//!
+//! Whoever wants more of each request than figures (an access log, traces, decisions) gets its [`Trail`] by a [`Telemetry`].
 
 mod histogram;
 mod metrics;
 pub mod names;
 mod page;
+mod telemetry;
 mod upstreams;
 
+pub(crate) use metrics::class_of;
 pub use metrics::{InFlight, Metrics};
 pub use page::Page;
+pub(crate) use telemetry::guarded;
+pub use telemetry::{End, Sent, Telemetries, Telemetry, Trail, Why};
 pub use upstreams::{ServiceStatus, UpstreamStatus};
 
 #[cfg(test)]

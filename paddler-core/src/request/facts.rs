@@ -11,6 +11,7 @@ use super::{
     AskedModel, BodyKind, Facts, RequestClass, Route, ScanError, ScanLimits, Scanned, Scanner, Task,
 };
 use crate::Moment;
+use crate::schedule::Detail;
 use crate::upstream::UpstreamId;
 
 /// Bytes of text that count as one token.
@@ -73,6 +74,9 @@ pub struct RequestFacts {
     pub seed: u64,
     /// Whether it may be sent once more, elsewhere, when it was sent and no byte came back.
     pub replayable: bool,
+    /// How much of why it gets its place is kept, for whoever is told of it.
+    #[serde(skip)]
+    pub detail: Detail,
 }
 
 /// Why a body that is valid has no facts.
@@ -145,6 +149,7 @@ impl RequestFacts {
             deadline: None,
             seed: 0,
             replayable: false,
+            detail: Detail::Nothing,
         }
     }
 

@@ -186,6 +186,7 @@ impl From<Facts<'_>> for super::RequestFacts {
             deadline: facts.deadline,
             seed: facts.seed,
             replayable: facts.replayable,
+            detail: Default::default(),
         }
     }
 }

@@ -8,6 +8,19 @@ use super::explain::{Explanation, Step};
 use super::tree::Tree;
 use crate::upstream::UpstreamId;
 
+/// How much of why a request gets its place is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
+pub enum Detail {
+    /// Nothing, which costs nothing.
+    #[default]
+    Nothing,
+    /// The way through the tree: some allocations for each pick.
+    Why,
+    /// All that went into it, too, so that it can be made again: a copy of our own counters, of as many as there are upstreams.
+    Record,
+}
+
 /// What an [`Explanation`] says, as data and with the titles of the nodes: for answers, headers and people who ask. Nothing in
 /// it borrows from the snapshot, so it may be kept. What is not known, or is none, is left out where it is written.
 ///

@@ -35,7 +35,7 @@ pub(crate) use draw::stable_hash;
 #[cfg(feature = "proxy")]
 pub(crate) use draw::{mix, next_seed, stable_hash_of};
 pub use explain::{Explanation, Observer, Step};
-pub use explained::{Explained, ExplainedNode};
+pub use explained::{Detail, Explained, ExplainedNode};
 pub use filter::{Filter, FilterError, FilterFn, Lack, filter_fn};
 pub use node::{Alternative, Gate, Key, Node, NodeId};
 pub use outcome::{Class, Ending, Outcome, Picks, Reason};

@@ -18,6 +18,36 @@ use crate::upstream::{Lease, Take, UpstreamId, UpstreamIndex};
 /// the microseconds of a walk meets a pool that is all but full, and is better off when something ends.
 const RACES: usize = 8;
 
+/// Those whose last place was lost to another thread.
+#[derive(Debug)]
+pub(super) struct Lost {
+    upstreams: [UpstreamIndex; RACES],
+    many: usize,
+}
+
+impl Default for Lost {
+    fn default() -> Self {
+        Self {
+            upstreams: [UpstreamIndex(0); RACES],
+            many: 0,
+        }
+    }
+}
+
+impl Lost {
+    pub(super) fn as_slice(&self) -> &[UpstreamIndex] {
+        &self.upstreams[..self.many]
+    }
+
+    /// One more; beyond the bound nobody is kept, since nobody walks again.
+    fn add(&mut self, upstream: UpstreamIndex) {
+        if let Some(place) = self.upstreams.get_mut(self.many) {
+            *place = upstream;
+            self.many += 1;
+        }
+    }
+}
+
 /// One question: who should get this request?
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -200,9 +230,21 @@ impl Snapshot {
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> Result<(Lease, Picks), Ending> {
-        let mut lost = [UpstreamIndex(0); RACES];
+        let mut lost = Lost::default();
+        self.reserve_without(&mut lost, self.tree.reads(), ask, scratch, observer)
+    }
+
+    /// The same, where those are left out, and kept, that were lost to others.
+    pub(super) fn reserve_without<O: Observer>(
+        &self,
+        lost: &mut Lost,
+        reads: Reads,
+        ask: &Ask<'_>,
+        scratch: &mut Scratch,
+        observer: &mut O,
+    ) -> Result<(Lease, Picks), Ending> {
         for race in 0..RACES {
-            let picks = match self.pick_without(&lost[..race], self.tree.reads(), ask, scratch, observer) {
+            let picks = match self.pick_without(lost.as_slice(), reads, ask, scratch, observer) {
                 Outcome::Picked(picks) => picks,
                 Outcome::Wait(ending) | Outcome::Refuse(ending) if race == 0 => return Err(ending),
                 // With those that were lost left out, nobody: they may have room again, so wait.
@@ -218,7 +260,7 @@ impl Snapshot {
             if let Some(lease) = self.lease(upstream, ask.facts, ask.now) {
                 return Ok((lease, picks));
             }
-            lost[race] = upstream;
+            lost.add(upstream);
         }
         Err(Ending::new(Class::Later, Reason::Contended, NodeId(0)))
     }

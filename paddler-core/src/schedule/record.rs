@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::context::Reads;
 use super::explain::Observer;
 use super::frozen::Frozen;
-use super::outcome::{Ending, Outcome};
-use super::pick::{Ask, Scratch};
+use super::outcome::{Ending, Outcome, Picks};
+use super::pick::{Ask, Lost, Scratch};
 use crate::Moment;
 use crate::request::RequestFacts;
 use crate::status::Snapshot;
-use crate::upstream::UpstreamId;
+use crate::upstream::{Lease, UpstreamId, UpstreamIndex};
 
 /// The version of the form that records of decisions and of snapshots are written in: 1, and nothing else. It is written
 /// with each of them, and a record of another version is not read but refused, with an error that says so.
@@ -81,20 +81,48 @@ impl Snapshot {
         observer: &mut O,
     ) -> (Outcome, Record) {
         let outcome = self.pick_without(&[], Reads::ALL, ask, scratch, observer);
-        let record = Record {
+        let record = self.recorded(ask, &[], scratch, &outcome);
+        (outcome, record)
+    }
+
+    /// Picks and reserves as [`reserve_ranked`](Self::reserve_ranked) does, and writes down what went into it. Who was lost to
+    /// another request on the way is in the record as one that was not allowed. This allocates.
+    ///
+    /// # Errors
+    /// How the walk ended, when nobody was picked.
+    pub fn reserve_recorded<O: Observer>(
+        &self,
+        ask: &Ask<'_>,
+        scratch: &mut Scratch,
+        observer: &mut O,
+    ) -> Result<(Lease, Picks, Record), Ending> {
+        let mut lost = Lost::default();
+        let (lease, picks) = self.reserve_without(&mut lost, Reads::ALL, ask, scratch, observer)?;
+        let record = self.recorded(ask, lost.as_slice(), scratch, &Outcome::Picked(picks));
+        Ok((lease, picks, record))
+    }
+
+    fn recorded(
+        &self,
+        ask: &Ask<'_>,
+        lost: &[UpstreamIndex],
+        scratch: &Scratch,
+        outcome: &Outcome,
+    ) -> Record {
+        let lost = lost.iter().filter_map(|at| Some(self.spec(*at)?.id.clone()));
+        Record {
             version: RecordVersion,
             generation: self.generation(),
             now: ask.now,
             seed: ask.seed,
             facts: RequestFacts::from(*ask.facts),
             only: ask.only.map(<[UpstreamId]>::to_vec),
-            except: ask.except.to_vec(),
+            except: ask.except.iter().cloned().chain(lost).collect(),
             want: ask.want,
             frozen: scratch.frozen.clone(),
-            picked: self.ids(&outcome),
+            picked: self.ids(outcome),
             ending: outcome.ending().cloned(),
-        };
-        (outcome, record)
+        }
     }
 
     /// Makes the decision again, on the snapshot that the record names: the outcome is the same, whatever has happened

@@ -34,6 +34,7 @@ mod requests;
 mod retrying;
 mod server;
 mod streams;
+mod telling;
 mod timing;
 mod transports;
 mod waiting;

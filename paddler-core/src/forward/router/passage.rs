@@ -32,6 +32,7 @@ use crate::forward::relay::{self, Relay};
 use crate::forward::rewrite;
 use crate::forward::rights::{Client, InUse};
 use crate::forward::sending::{Means, Outcome, Sending};
+use crate::forward::story::Story;
 use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
 use crate::forward::upgrade;
@@ -48,12 +49,19 @@ pub(super) struct Arrival {
     pub(super) began: Instant,
     pub(super) id: HeaderValue,
     pub(super) span: Span,
+    pub(super) story: Story,
 }
 
 impl Arrival {
     /// That it is under way is for its answer to say from now on.
     fn hand_over(&mut self) -> InFlight {
         self.in_flight.take().unwrap_or_else(|| self.metrics.arrived())
+    }
+
+    /// What becomes of it is for its answer to tell from now on.
+    fn tell(&mut self, status: StatusCode) -> Story {
+        self.story.status(status.as_u16(), None);
+        std::mem::take(&mut self.story)
     }
 }
 
@@ -101,6 +109,9 @@ impl Router {
         let inner = &*self.0;
         let options = inner.options.load_full();
         let client = admit(&parts, path, route, &options)?;
+        if let Some(client) = &client {
+            arrival.story.client(&client.name);
+        }
         if route.class == RequestClass::Local {
             return local::answer(
                 path,
@@ -125,7 +136,8 @@ impl Router {
             inner.budget.clone(),
         );
         let mut intake = intake.await?;
-        let (facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
+        let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
+        facts.detail = arrival.story.detail(&facts);
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
@@ -133,7 +145,10 @@ impl Router {
         if let Some((_, dispatch)) = &mut outgoing.carried {
             (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
         }
-        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use.as_mut());
+        arrival.story.traced(&outgoing.headers);
+        arrival.story.began(&facts);
+        let (in_use_now, story) = (in_use.as_mut(), &mut arrival.story);
+        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, story);
         match sending.run().await? {
             // What its tokens come to is not seen.
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -318,6 +333,7 @@ impl<'a> Passage<'a> {
             idle,
             metrics: self.inner.metrics.clone(),
             in_flight: arrival.hand_over(),
+            story: arrival.tell(StatusCode::SWITCHING_PROTOCOLS),
             _in_use: in_use,
         };
         match asked {
@@ -354,6 +370,7 @@ impl<'a> Passage<'a> {
             hurried,
             span: arrival.span.clone(),
             dialect: self.route.dialect,
+            story: arrival.tell(head.status),
             metrics: self.inner.metrics.clone(),
             in_flight: arrival.hand_over(),
         };

@@ -3,7 +3,7 @@
 //! The tree knows nothing of it: they are left out of the walk. What the walk without them ends with is not what is told,
 //! since they are not gone: it is asked again with them.
 
-use super::finder::{Finder, Found, News};
+use super::finder::{Finder, News, Place};
 use crate::Moment;
 use crate::queue::Tried;
 use crate::request::RequestFacts;
@@ -25,7 +25,7 @@ impl Finder {
         (facts, tried): (&RequestFacts, &Tried),
         now: Moment,
         news: News,
-    ) -> Result<Found, Ending> {
+    ) -> Result<Place, Ending> {
         let ending = match self.place(facts, &besides(tried, kept, now), now, news) {
             Err(ending) if !kept.is_empty() => ending,
             result => return result,

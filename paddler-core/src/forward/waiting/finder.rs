@@ -11,11 +11,12 @@ use tracing::{Level, debug, enabled, trace};
 
 use super::owed::Owed;
 use crate::Moment;
+use crate::observe::Why;
 use crate::queue::Tried;
 use crate::request::RequestFacts;
 use crate::schedule::{
-    Ask, CandidateSet, Class, Ending, Explained, Explanation, NodeId, Observer, Outcome, PickCx, Reason,
-    Scratch, next_seed,
+    Ask, CandidateSet, Class, Detail, Ending, Explained, Explanation, NodeId, Observer, Outcome, PickCx,
+    Reason, Record, Scratch, next_seed,
 };
 use crate::status::{Published, Snapshot};
 use crate::upstream::{Lease, Transport, Upstream, UpstreamId, UpstreamSpec};
@@ -30,14 +31,12 @@ pub(in crate::forward) struct Place {
     pub(in crate::forward) alternatives: Vec<UpstreamId>,
     /// What it was charged, if there was a queue for it.
     pub(in crate::forward) owed: Option<Owed>,
+    /// Why it is this one, where somebody wants to know.
+    pub(in crate::forward) why: Option<Box<Why>>,
 }
 
-/// A place, and why it is this one, where the log wants to know.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) place: Place,
-    pub(super) why: Option<Box<str>>,
-}
+/// How many upstreams each list of an explanation names.
+pub(in crate::forward) const NAMED: usize = 20;
 
 /// Whether this is the first time that the request finds no place.
 #[derive(Clone, Copy)]
@@ -102,7 +101,7 @@ impl Finder {
         except: &[UpstreamId],
         now: Moment,
         news: News,
-    ) -> Result<Found, Ending> {
+    ) -> Result<Place, Ending> {
         guarded(facts, |at| self.find(facts, except, now, (news, at)))
             .unwrap_or_else(|node| Err(Ending::new(Class::Never, Reason::FilterFailed, node)))
     }
@@ -113,26 +112,21 @@ impl Finder {
         except: &[UpstreamId],
         now: Moment,
         (news, at): (News, &mut At<'_>),
-    ) -> Result<Found, Ending> {
+    ) -> Result<Place, Ending> {
         let snapshot = self.published.load();
-        if !enabled!(Level::DEBUG) {
-            let place = self.walk(&snapshot, facts, except, now, at)?;
-            return Ok(Found { place, why: None });
+        if facts.detail == Detail::Nothing && !enabled!(Level::DEBUG) {
+            return Ok(self.walk(&snapshot, facts, except, now, at)?.0);
         }
-        let why = Explanation::default();
-        let mut looks_on = (At(at.0), why);
+        let mut looks_on = (At(at.0), Explanation::default());
         let found = self.walk(&snapshot, facts, except, now, &mut looks_on);
-        let (_, why) = looks_on;
-        let (model, why) = (
-            facts.model.as_deref().unwrap_or_default(),
-            why.summary(snapshot.tree()),
-        );
+        let why = looks_on.1.data(snapshot.tree(), NAMED);
         match found {
-            Ok(place) => Ok(Found {
-                place,
-                why: Some(why.into()),
-            }),
+            Ok((mut place, record)) => {
+                place.why = Some(Box::new(Why::new(why, record)));
+                Ok(place)
+            }
             Err(ending) => {
+                let (model, why) = (facts.model.as_deref().unwrap_or_default(), why.summary);
                 let reason = &ending.reason;
                 match (ending.class, news) {
                     (Class::Later, News::No) => trace!(model, %reason, %why, "waits on"),
@@ -202,7 +196,7 @@ impl Finder {
         except: &[UpstreamId],
         now: Moment,
         observer: &mut O,
-    ) -> Result<Place, Ending> {
+    ) -> Result<(Place, Option<Record>), Ending> {
         let ending = |class, reason| Ending::new(class, reason, NodeId::default());
         if snapshot.is_empty() {
             return Err(ending(Class::Later, Reason::NoUpstream));
@@ -213,19 +207,31 @@ impl Finder {
             ..Ask::new(&view, now, seed).except(except)
         };
         let ask = ask.want(1 + self.alternatives.load(Relaxed));
-        let (lease, picks) = Scratch::with(|scratch| snapshot.reserve_ranked(&ask, scratch, observer))?;
+        let (lease, picks, record) = Scratch::with(|scratch| {
+            if facts.detail == Detail::Record {
+                let (lease, picks, record) = snapshot.reserve_recorded(&ask, scratch, observer)?;
+                Ok((lease, picks, Some(record)))
+            } else {
+                let (lease, picks) = snapshot.reserve_ranked(&ask, scratch, observer)?;
+                Ok((lease, picks, None))
+            }
+        })?;
         let next = picks.iter().skip(1).filter_map(|next| snapshot.spec(next));
         let alternatives = next.map(|spec| spec.id.clone()).collect();
         let entry = snapshot.find(lease.upstream().as_str());
         let spec = entry.map(|entry| entry.spec());
         match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec))) {
-            Some((transport, spec)) => Ok(Place {
-                lease,
-                upstream: transport.0.clone(),
-                spec: spec.clone(),
-                alternatives,
-                owed: None,
-            }),
+            Some((transport, spec)) => {
+                let place = Place {
+                    lease,
+                    upstream: transport.0.clone(),
+                    spec: spec.clone(),
+                    alternatives,
+                    owed: None,
+                    why: None,
+                };
+                Ok((place, record))
+            }
             // The status loop gives one to each upstream; a board that is driven otherwise may not. To wait would be to
             // reserve and give back the same place for ever.
             None => Err(ending(Class::Never, Reason::Unhealthy)),

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep_until;
 use tracing::{debug, trace};
 
-use super::finder::{Found, News};
+use super::finder::{News, Place};
 use super::rounds::Asks;
 use super::{NoPlace, Owed, Places, Waiter};
 use crate::Moment;
@@ -19,7 +19,7 @@ use crate::queue::{Offer, Served, WaitQueue, Waiting};
 use crate::schedule::Class;
 use crate::upstream::UpstreamId;
 
-pub(super) type Answer = Result<Found, NoPlace>;
+pub(super) type Answer = Result<Place, NoPlace>;
 
 /// What is to be told to those who have left the queue, once its lock is free.
 pub(super) type Answers = Vec<(oneshot::Sender<Answer>, Answer)>;
@@ -62,7 +62,7 @@ impl Places {
         let (facts, tried) = (&waiting.facts, &waiting.tried);
         let ending = match self.finder.place_beside(kept, (facts, tried), now, News::No) {
             Ok(found) => {
-                let lease = &found.place.lease;
+                let lease = &found.lease;
                 let (upstream, weight) = (lease.upstream().clone(), lease.weight());
                 return Offer::Place {
                     place: Ok(found),
@@ -94,7 +94,7 @@ impl Places {
     fn answer(&self, served: Served<Waiter, Answer>) -> (oneshot::Sender<Answer>, Answer) {
         let answer = served.answer.map(|mut found| {
             let owed = |charge| Owed::new(charge, self.settlements.clone());
-            found.place.owed = served.charge.map(owed);
+            found.owed = served.charge.map(owed);
             found
         });
         (served.waiting.handle.tell, answer)

@@ -1,0 +1,224 @@
+//! How is it told what becomes of a request?
+//!
+//! A story goes with the request, from its arrival into the body of its answer. Wherever that ends, the story is told: dropped
+//! before anybody said how it ended, its client has left.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+
+use super::attempt::{Answered, Failed};
+use super::waiting::Place;
+use crate::Moment;
+use crate::clock::Clock;
+use crate::observe::{End, Sent, Telemetry, Trail, class_of, guarded};
+use crate::queue::Used;
+use crate::request::{RequestFacts, Route};
+use crate::schedule::{Detail, Explained};
+use crate::upstream::UpstreamId;
+
+/// The trail of a request, if somebody wants it.
+#[derive(Debug, Default)]
+pub(super) struct Story(Option<Box<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    to: Arc<dyn Telemetry>,
+    clock: Clock,
+    trail: Trail,
+}
+
+impl Story {
+    pub(super) fn begin(to: Option<&Arc<dyn Telemetry>>, clock: Clock, id: &str, method: &Method) -> Self {
+        let open = |to: &Arc<dyn Telemetry>| {
+            Box::new(Open {
+                to: to.clone(),
+                clock,
+                trail: empty(id, method.as_str(), clock.now()),
+            })
+        };
+        Self(to.map(open))
+    }
+
+    fn tell(&mut self, change: impl FnOnce(&mut Trail, Moment)) {
+        if let Some(open) = &mut self.0 {
+            change(&mut open.trail, open.clock.now());
+        }
+    }
+
+    /// What its head says.
+    pub(super) fn asks(&mut self, path: &str, route: &Route) {
+        self.tell(|trail, _| {
+            let mut end = path.len().min(Trail::LONGEST_PATH);
+            while !path.is_char_boundary(end) {
+                end -= 1;
+            }
+            trail.path = path[..end].into();
+            trail.class = class_of(Some(route));
+        });
+    }
+
+    /// Who asks.
+    pub(super) fn client(&mut self, name: &Arc<str>) {
+        self.tell(|trail, _| trail.client = Some(name.clone()));
+    }
+
+    /// What upstreams are told of its trace.
+    pub(super) fn traced(&mut self, headers: &HeaderMap) {
+        self.tell(|trail, _| {
+            let value = headers.get("traceparent").and_then(|value| value.to_str().ok());
+            trail.traceparent = value.map(Into::into);
+        });
+    }
+
+    /// How much of why it gets its place is to be kept.
+    pub(super) fn detail(&self, facts: &RequestFacts) -> Detail {
+        let asked = self.0.as_ref().and_then(|open| guarded(|| open.to.detail(facts)));
+        asked.unwrap_or_default()
+    }
+
+    /// Whether its answer is to be read for the tokens it uses.
+    pub(super) fn reads_usage(&self) -> bool {
+        let asked = self.0.as_ref().and_then(|open| guarded(|| open.to.reads_usage()));
+        asked.unwrap_or_default()
+    }
+
+    /// It looks for a place.
+    pub(super) fn began(&mut self, facts: &RequestFacts) {
+        self.tell(|trail, now| (trail.facts, trail.began) = (Some(facts.clone()), Some(now)));
+        if let Some(open) = &self.0 {
+            guarded(|| open.to.began(&open.trail));
+        }
+    }
+
+    /// It has a place.
+    pub(super) fn placed(&mut self, place: &mut Place) {
+        let why = place.why.take();
+        self.tell(|trail, at| {
+            trail.attempts.push(Sent {
+                upstream: place.lease.upstream().clone(),
+                at,
+                why,
+                ended: None,
+            });
+        });
+        if let Some(open) = &self.0 {
+            guarded(|| open.to.placed(&open.trail));
+        }
+    }
+
+    /// Nobody was found.
+    pub(super) fn unplaced(&mut self, why: Option<Explained>) {
+        self.tell(|trail, _| trail.unplaced = why.map(Box::new));
+    }
+
+    /// What became of the last attempt.
+    pub(super) fn attempted(&mut self, result: &Result<Answered, Failed>) {
+        self.tell(|trail, now| {
+            let Some(sent) = trail.attempts.last_mut() else {
+                return;
+            };
+            sent.ended = Some(match result {
+                Ok(_) => "answered",
+                Err(Failed::NotSent { .. }) => "not_sent",
+                Err(Failed::Lost { .. }) => "lost",
+                Err(Failed::Refused { .. }) => "refused",
+                Err(Failed::Broken { .. }) => "broken",
+                Err(Failed::Late { .. }) => "late",
+            });
+            if let Ok(answered) = result {
+                trail.answered = Some(now);
+                served_by(sent, answered.lease.upstream());
+            }
+        });
+    }
+
+    /// It is answered with this status, and this error of ours, if it is one.
+    pub(super) fn status(&mut self, status: u16, refused: Option<Cow<'static, str>>) {
+        self.tell(|trail, now| {
+            trail.status = Some(status);
+            trail.answered.get_or_insert(now);
+            if refused.is_some() {
+                trail.reason = refused;
+            }
+        });
+    }
+
+    /// Whether the answer that comes is a stream of events.
+    pub(super) fn streams(&mut self, events: bool) {
+        self.tell(|trail, _| trail.events = events);
+    }
+
+    /// A piece of the answer passes.
+    pub(super) fn saw(&mut self, bytes: usize) {
+        if let Some(open) = &mut self.0 {
+            let trail = &mut open.trail;
+            trail.pieces += 1;
+            trail.answer_bytes += bytes as u64;
+            if trail.first_byte.is_none() {
+                trail.first_byte = Some(open.clock.now());
+            }
+        }
+    }
+
+    /// What the answer says that it used.
+    pub(super) fn used(&mut self, used: Used) {
+        if let Used::Tokens { prompt, output } = used {
+            self.tell(|trail, _| (trail.prompt_tokens, trail.output_tokens) = (prompt, Some(output)));
+        }
+    }
+
+    /// It has come to this end.
+    pub(super) fn end(&mut self, end: End, reason: Option<&'static str>) {
+        self.tell(|trail, _| {
+            trail.end = Some(end);
+            if let Some(reason) = reason {
+                trail.reason = Some(reason.into());
+            }
+        });
+        *self = Self(None);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.trail.ended = Some(self.clock.now());
+        self.trail.end.get_or_insert(End::Left);
+        guarded(|| self.to.ended(&self.trail));
+    }
+}
+
+/// The transport may have sent it elsewhere than it was told.
+fn served_by(sent: &mut Sent, upstream: &UpstreamId) {
+    if sent.upstream != *upstream {
+        sent.upstream.clone_from(upstream);
+    }
+}
+
+fn empty(id: &str, method: &str, arrived: Moment) -> Trail {
+    Trail {
+        id: id.into(),
+        method: method.into(),
+        path: Box::default(),
+        class: class_of(None),
+        facts: None,
+        client: None,
+        traceparent: None,
+        arrived,
+        began: None,
+        attempts: Vec::new(),
+        unplaced: None,
+        answered: None,
+        first_byte: None,
+        ended: None,
+        end: None,
+        status: None,
+        reason: None,
+        answer_bytes: 0,
+        pieces: 0,
+        events: false,
+        prompt_tokens: None,
+        output_tokens: None,
+    }
+}

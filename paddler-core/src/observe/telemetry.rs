@@ -1,0 +1,254 @@
+//! What has become of each request, for whoever wants to know?
+//!
+//! The router keeps the [`Trail`] of a request while somebody is there to read it, and gives it to a [`Telemetry`]: access logs,
+//! traces, rings of decisions and figures of a host's own are fed by it. Where nobody is, no trail is kept, which costs nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::Moment;
+use crate::request::RequestFacts;
+use crate::schedule::{Detail, Explained, Record};
+use crate::upstream::UpstreamId;
+
+/// Reads what becomes of requests. It is called on the runtime, in the middle of a request: it must not wait, and what it
+/// keeps must have a bound. If it panics, that is logged, and ends no request.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+///
+/// use paddler_core::Clock;
+/// use paddler_core::forward::{Body, Router, RouterOptions};
+/// use paddler_core::observe::{Telemetry, Trail};
+/// use paddler_core::schedule::trees;
+/// use paddler_core::status::StatusBoard;
+///
+/// /// Keeps the last request's status and why it was refused.
+/// #[derive(Debug, Default)]
+/// struct Last(Mutex<Option<(Option<u16>, Option<String>)>>);
+///
+/// impl Telemetry for Last {
+///     fn ended(&self, trail: &Trail) {
+///         let last = (trail.status, trail.reason.as_deref().map(str::to_owned));
+///         *self.0.lock().unwrap() = Some(last);
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (last, mut options) = (Arc::new(Last::default()), RouterOptions::default());
+/// options.telemetry = Some(last.clone());
+/// let router = Router::new(StatusBoard::new(trees::gateway()).published(), Clock::new(), options);
+/// drop(router.handle(http::Request::get("/slots").body(Body::empty())?).await);
+/// assert_eq!(*last.0.lock().unwrap(), Some((Some(403), Some("admin_path".to_owned()))));
+/// # Ok(()) }
+/// ```
+pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
+    /// How much of why a request gets its place is to be kept. Provided: nothing.
+    fn detail(&self, facts: &RequestFacts) -> Detail {
+        let _unused = facts;
+        Detail::Nothing
+    }
+
+    /// Whether answers are to be read for the tokens that they use: each byte of them is looked at. Provided: no; they are read
+    /// all the same where somebody is charged for them.
+    fn reads_usage(&self) -> bool {
+        false
+    }
+
+    /// A request is read, and looks for a place. Local ones are answered without, and so are those that are refused before.
+    fn began(&self, trail: &Trail) {
+        let _unused = trail;
+    }
+
+    /// It has a place, the last of [`Trail::attempts`], and is sent there now.
+    fn placed(&self, trail: &Trail) {
+        let _unused = trail;
+    }
+
+    /// It has come to its end, whichever. Once for each request.
+    fn ended(&self, trail: &Trail);
+}
+
+/// Several, each told of everything.
+#[derive(Debug, Clone, Default)]
+pub struct Telemetries(pub Vec<Arc<dyn Telemetry>>);
+
+impl Telemetries {
+    fn each(&self, tell: impl Fn(&dyn Telemetry)) {
+        for each in &self.0 {
+            guarded(|| tell(&**each));
+        }
+    }
+}
+
+impl Telemetry for Telemetries {
+    fn detail(&self, facts: &RequestFacts) -> Detail {
+        let each = self.0.iter().map(|each| guarded(|| each.detail(facts)));
+        each.flatten().max().unwrap_or_default()
+    }
+
+    fn reads_usage(&self) -> bool {
+        let mut each = self.0.iter().filter_map(|each| guarded(|| each.reads_usage()));
+        each.any(|reads| reads)
+    }
+
+    fn began(&self, trail: &Trail) {
+        self.each(|each| each.began(trail));
+    }
+
+    fn placed(&self, trail: &Trail) {
+        self.each(|each| each.placed(trail));
+    }
+
+    fn ended(&self, trail: &Trail) {
+        self.each(|each| each.ended(trail));
+    }
+}
+
+/// Whoever looks on may have a bug: it ends nothing.
+pub(crate) fn guarded<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
+    if answer.is_none() {
+        tracing::error!("what is told of requests panicked");
+    }
+    answer
+}
+
+/// What has become of a request, as far as it has come. What is not known is left out where it is written. It holds nothing of
+/// prompts and answers; times are of the router's clock.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Trail {
+    /// Its `x-request-id`.
+    pub id: Box<str>,
+    /// Its method.
+    pub method: Box<str>,
+    /// Its path as it was judged, without the query; at most [`LONGEST_PATH`](Self::LONGEST_PATH) bytes of it.
+    pub path: Box<str>,
+    /// Its class as the metrics have it: `chat`, `control`, `local` and so on; `unreadable` where the path says nothing.
+    pub class: &'static str,
+    /// What is asked for, once it is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts: Option<RequestFacts>,
+    /// Whose key it came with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<Arc<str>>,
+    /// The trace it belongs to (W3C Trace Context), as upstreams are told it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Box<str>>,
+    /// When its head was here.
+    pub arrived: Moment,
+    /// When it was read, and began to look for a place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began: Option<Moment>,
+    /// Where it was sent, in order.
+    pub attempts: Vec<Sent>,
+    /// Why nobody was found for it in the end, if that is how it ended and somebody wanted to know: as it looked when it was
+    /// refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unplaced: Option<Box<Explained>>,
+    /// When the answer's head was here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Moment>,
+    /// When the first byte of the answer's body was here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Moment>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<End>,
+    /// The status of its answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why it was refused here, or cut short: the stable word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Cow<'static, str>>,
+    /// Bytes of the answer's body that have passed.
+    pub answer_bytes: u64,
+    /// In how many pieces they came: about one for each token of a stream, or fewer, where several came at once.
+    pub pieces: u64,
+    /// Whether the answer is a stream of events.
+    pub events: bool,
+    /// Tokens of the prompt, as the answer tells them, where it is read for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer, as it tells them or by its events, where it is read for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+}
+
+impl Trail {
+    /// The most of a path that is kept, in bytes.
+    pub const LONGEST_PATH: usize = 256;
+
+    /// The upstream that it was sent to last.
+    pub fn upstream(&self) -> Option<&UpstreamId> {
+        self.attempts.last().map(|sent| &sent.upstream)
+    }
+}
+
+/// A sending of a request.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Sent {
+    /// Where to; where the transport chose another, that one.
+    pub upstream: UpstreamId,
+    /// When the place was found and it was sent.
+    pub at: Moment,
+    /// Why it was that one, where somebody wanted to know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<Box<Why>>,
+    /// How that ended: `answered`, `not_sent`, `lost`, `refused`, `broken` or `late`. `None`: it has not, or its client has left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<&'static str>,
+}
+
+/// Why a request got its place.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Why {
+    /// The way through the tree.
+    pub explained: Explained,
+    /// All that went into it, where [`Detail::Record`] was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<Record>,
+}
+
+impl Why {
+    pub(crate) fn new(explained: Explained, record: Option<Record>) -> Self {
+        Self { explained, record }
+    }
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum End {
+    /// Its answer has passed to the last byte.
+    Complete,
+    /// It was answered here: with an error, or because it was local.
+    Here,
+    /// Its answer was cut short.
+    CutShort,
+    /// Its client has left before the end.
+    Left,
+}
+
+impl End {
+    /// The word that is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Here => "here",
+            Self::CutShort => "cut_short",
+            Self::Left => "left",
+        }
+    }
+}
