@@ -245,6 +245,8 @@ pub(crate) enum EngineArg {
     Vllm,
     /// Any other OpenAI-compatible endpoint.
     Openai,
+    /// Another Paddler, with upstreams of its own.
+    Paddler,
 }
 
 impl EngineArg {
@@ -255,6 +257,7 @@ impl EngineArg {
             Self::Llamacpp => "llamacpp",
             Self::Vllm => "vllm",
             Self::Openai => "openai",
+            Self::Paddler => "paddler",
         }
     }
 }

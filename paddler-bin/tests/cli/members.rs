@@ -31,6 +31,29 @@ async fn serves(gateway: &Gateway, model: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_in_front_of_gateways_has_their_models_and_room() {
+    let (first, second) = (engine("one").await, engine("two").await);
+    let west = Gateway::start("gateway", &[first.url()], &[]);
+    let east = Gateway::start("balancer", &[second.url()], &[]);
+    let sites = [&west, &east].map(|site| format!("paddler://{}", site.address));
+    let front = Gateway::start("gateway", &sites, &[]);
+    for (model, engine) in [("one", &first), ("two", &second)] {
+        eventually("it serves", async || serves(&front, model).await).await;
+        assert!(engine.stats().completed > 0, "{model}");
+    }
+    let room = async || {
+        let answer = ask(front.management, get("/api/v1/upstreams")).await.json();
+        let upstreams = answer["upstreams"].as_array().cloned().unwrap_or_default();
+        let limits = upstreams
+            .iter()
+            .map(|one| one["limit_weight"].as_u64().unwrap_or(0));
+        limits.collect::<Vec<_>>()
+    };
+    let slots = u64::try_from(first.config().slots).unwrap();
+    eventually("their slots are known", async || room().await == [slots, slots]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_api_adds_and_takes_away_what_is_its_own() {
     let (first, second) = (engine("one").await, engine("two").await);
     let gateway = Gateway::start("gateway", &[format!("gpu-1={}", first.url())], &[]);

@@ -3,8 +3,8 @@
 //! That it came through here (`Via`), and, where the config says so, from whom (`Forwarded`, `X-Forwarded-*`). What a peer
 //! says of that which is not trusted is removed: anybody could say it.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::{FORWARDED, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
@@ -114,17 +114,22 @@ const ROUNDS: usize = 2;
 /// row are no loop.
 #[derive(Debug)]
 pub(super) struct Via {
-    name: String,
+    name: Arc<str>,
     /// For HTTP/1.0, HTTP/1.1 and HTTP/2.
     values: [HeaderValue; 3],
 }
 
 impl Via {
-    pub(super) fn new(chance: u64) -> Self {
-        let mut name = String::from("paddler-");
-        // A string takes whatever is written.
-        let written = write!(name, "{:08x}", chance >> 32);
-        debug_assert!(written.is_ok());
+    /// The name of a router that draws this.
+    pub(super) fn name_of(chance: u64) -> Arc<str> {
+        format!("paddler-{:08x}", chance >> 32).into()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn new(name: Arc<str>) -> Self {
         let value = |protocol| {
             let value = HeaderValue::from_str(&format!("{protocol} {name}"));
             value.unwrap_or(HeaderValue::from_static("1.1 paddler"))

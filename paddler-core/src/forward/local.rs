@@ -2,27 +2,54 @@
 
 use std::collections::BTreeMap;
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, SERVER};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::Body;
 use super::refusal::Refusal;
 use super::rights::Client;
-use crate::request::Dialect;
-use crate::status::{ModelRow, Snapshot};
+use super::waiting::Places;
+use crate::request::{Dialect, STATUS};
+use crate::source::paddler::{Behind, Page};
+use crate::status::{Health, ModelRow, Snapshot};
+use crate::upstream::Models;
+
+/// What an answer goes by.
+pub(super) struct Known<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) stopping: bool,
+    pub(super) client: Option<&'a Client>,
+    /// What the router is called among routers.
+    pub(super) name: &'a str,
+    /// Who waits here.
+    pub(super) places: &'a Places,
+}
 
 /// The answer to a path of class local, in its one form.
-pub(super) fn answer(
-    path: &str,
-    snapshot: &Snapshot,
-    stopping: bool,
-    client: Option<&Client>,
-) -> Result<Response<Body>, Refusal> {
+pub(super) fn answer(path: &str, known: &Known<'_>) -> Result<Response<Body>, Refusal> {
     match path {
-        "/health" | "/v1/health" => health(snapshot, stopping),
-        _ => Ok(json_response(&models(snapshot, client))),
+        "/health" | "/v1/health" => health(known.snapshot, known.stopping),
+        STATUS => Ok(json_response(&status(known))),
+        _ => Ok(json_response(&models(known.snapshot, known.client))),
     }
+}
+
+/// How all upstreams are together, for a router in front.
+fn status(known: &Known<'_>) -> Value {
+    let Known { snapshot, client, .. } = *known;
+    let queued: usize = known.places.waiting().iter().map(|class| class.waiting).sum();
+    let queued = u32::try_from(queued).unwrap_or(u32::MAX);
+    let mut status = snapshot.aggregate(queued);
+    if known.stopping {
+        status.health = Some(Health::Failing);
+    }
+    if let (Some(client), Some(Models::Listed(models))) = (client, &mut status.models) {
+        models.retain(|model| client.may_use(Some(&model.id), snapshot));
+    }
+    let reports = snapshot.iter().filter_map(|(_, entry)| entry.report());
+    let behind = reports.filter_map(|report| report.extensions.get::<Behind>());
+    json!(Page::new(Behind::of(known.name, behind), status))
 }
 
 /// The union of what the upstreams list, by name: what is listed can be asked for, by this client.
@@ -64,8 +91,9 @@ pub(super) const HEALTH_DIALECT: Dialect = Dialect::Llamacpp;
 
 fn json_response(value: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // A router in front finds out by it what this is.
+    headers.insert(SERVER, HeaderValue::from_static("paddler"));
     response
 }

@@ -120,6 +120,7 @@ impl Router {
     /// When there is no tokio runtime.
     pub fn new(published: Published, clock: Clock, options: RouterOptions) -> Self {
         let seed = options.seed.unwrap_or_else(entropy);
+        let name = published.named(|| Via::name_of(entropy()));
         let places = Arc::new(Places::new(published.clone(), clock, options.queue.clone(), seed));
         places.set_alternatives(options.alternatives);
         let handing_out = tokio::spawn(places.clone().keep_handing_out()).abort_handle();
@@ -133,7 +134,7 @@ impl Router {
             retries: RetryBudget::default(),
             metrics: Arc::default(),
             stopping: AtomicBool::new(false),
-            via: Via::new(entropy()),
+            via: Via::new(name),
             handing_out,
         }))
     }

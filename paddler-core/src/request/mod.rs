@@ -14,6 +14,7 @@ mod facts;
 mod llamacpp;
 mod ollama;
 mod openai;
+mod paddler;
 pub mod path;
 mod route;
 mod scan;
@@ -22,6 +23,8 @@ mod view;
 mod vllm;
 
 pub use facts::{FactsError, RequestFacts, UnreadableRequest};
+#[cfg(feature = "proxy")]
+pub(crate) use paddler::STATUS;
 pub use route::{BodyKind, Dialect, RequestClass, Route};
 pub use scan::{AskedAdapter, AskedModel, ScanError, ScanErrorKind, ScanLimits, Scanned, Scanner};
 pub use task::Task;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::path::{PathError, normalise};
-use super::{Task, anthropic, llamacpp, ollama, openai, vllm};
+use super::{Task, anthropic, llamacpp, ollama, openai, paddler, vllm};
 
 /// How a request is treated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -99,6 +99,7 @@ impl Route {
             (Dialect::Llamacpp, llamacpp::TABLE),
             (Dialect::Openai, vllm::TABLE),
             (Dialect::Ollama, ollama::TABLE),
+            (Dialect::Openai, paddler::TABLE),
         ];
         let found = tables.into_iter().find_map(|(dialect, table)| {
             let entry = table.iter().find(|entry| entry.matches(method, &path))?;

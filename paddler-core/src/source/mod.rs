@@ -11,6 +11,8 @@
 //! | models | [`llamacpp::read_models`] | [`vllm::read_models`] | [`openai::read_models`] |
 //! | adapters | [`llamacpp::read_lora_adapters`] | [`vllm::read_metrics`] | |
 //!
+//! A router behind this one ([`paddler`]) says all of that in one page.
+//!
 //! Three rules hold for every reader:
 //!
 //! - **Unknown is never zero.** What cannot be read leaves its signal as it was, which is `None` in a new report, and
@@ -40,6 +42,7 @@ mod gauge;
 pub mod llamacpp;
 mod model_list;
 pub mod openai;
+pub mod paddler;
 pub mod plan;
 pub mod probe;
 pub mod prometheus;

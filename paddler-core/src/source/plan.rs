@@ -20,6 +20,8 @@ pub enum Endpoint {
     LoraAdapters,
     /// `/version` (vLLM)
     Version,
+    /// `/paddler/v1/status` (Paddler): all of its upstreams, as one.
+    Fleet,
 }
 
 impl Endpoint {
@@ -33,6 +35,7 @@ impl Endpoint {
             Self::Models => "/v1/models",
             Self::LoraAdapters => "/lora-adapters",
             Self::Version => "/version",
+            Self::Fleet => "/paddler/v1/status",
         }
     }
 }
@@ -54,7 +57,7 @@ impl Plan {
 
     /// What to ask of this kind of engine. [`Engine::Auto`] is asked what [`identify`](super::identify) wants to know.
     pub fn of(engine: Engine) -> Self {
-        use Endpoint::{Health, LoraAdapters, Metrics, Models, Props, Slots, Version};
+        use Endpoint::{Fleet, Health, LoraAdapters, Metrics, Models, Props, Slots, Version};
         match engine {
             Engine::Auto => Self {
                 quick: &[Health, Props, Metrics, Version, Models],
@@ -71,6 +74,10 @@ impl Plan {
             Engine::Openai => Self {
                 quick: &[Health],
                 slow: &[Models],
+            },
+            Engine::Paddler => Self {
+                quick: &[Fleet],
+                slow: &[],
             },
         }
     }

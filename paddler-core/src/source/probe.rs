@@ -34,6 +34,12 @@ impl<'a> Answer<'a> {
         self
     }
 
+    /// Whether its server names itself so.
+    fn is_of(&self, product: &str) -> bool {
+        let named = self.server.and_then(|server| server.split(['/', ' ']).next());
+        named.is_some_and(|named| named.eq_ignore_ascii_case(product))
+    }
+
     /// The body, if this is a 200 with JSON in it.
     fn json(&self) -> Option<Value> {
         (self.status == 200)
@@ -59,6 +65,7 @@ pub struct ProbeAnswers<'a> {
 
 /// Says which engine answered like this. `None`: nothing is conclusive, ask again.
 ///
+/// - Paddler: it names itself in `Server` with its model list, or is the owner of a model.
 /// - llama.cpp: it names itself in `Server` or as the owner of a model, has slots in its `/props`, or says in its own
 ///   way that its model is loading.
 /// - vLLM: it is the owner of a model, or has a version and a metrics page with its own metrics.
@@ -76,7 +83,10 @@ pub struct ProbeAnswers<'a> {
 pub fn identify(answers: &ProbeAnswers<'_>) -> Option<Engine> {
     let models = answers.models.and_then(|answer| answer.json());
     let owned_by = |owner: &str| models.as_ref().is_some_and(|models| has_owner(models, owner));
-    if owned_by("llamacpp") || is_llamacpp(answers) {
+    // First, since it passes on what the engines behind it say of themselves.
+    if owned_by("paddler") || answers.models.is_some_and(|answer| answer.is_of("paddler")) {
+        Some(Engine::Paddler)
+    } else if owned_by("llamacpp") || is_llamacpp(answers) {
         Some(Engine::Llamacpp)
     } else if owned_by("vllm") || is_vllm(answers) {
         Some(Engine::Vllm)
@@ -95,11 +105,10 @@ fn is_llamacpp(answers: &ProbeAnswers<'_>) -> bool {
         answers.version,
         answers.models,
     ];
-    let says_so = all.into_iter().flatten().any(|answer| {
-        let product = answer.server.and_then(|server| server.split(['/', ' ']).next());
-        product.is_some_and(|product| product.eq_ignore_ascii_case("llama.cpp"))
-            || is_loading(answer.status, answer.body)
-    });
+    let says_so = all
+        .into_iter()
+        .flatten()
+        .any(|answer| answer.is_of("llama.cpp") || is_loading(answer.status, answer.body));
     let has_slots = |props: Value| props.get("total_slots").is_some_and(Value::is_u64);
     says_so
         || answers

@@ -4,6 +4,7 @@
 //! [`StatusEvent`]s. The [`StatusBoard`] is the one writer: it applies them and publishes a [`Snapshot`], which any
 //! number of readers load from [`Published`] without a lock.
 
+mod aggregate;
 mod away;
 mod board;
 mod change;

@@ -13,6 +13,7 @@ pub(super) use ask::Asker;
 use super::{Failure, FailureKind, Published, Report, StatusEvent};
 use crate::clock::Clock;
 use crate::schedule::{mix, stable_hash};
+use crate::source::paddler;
 use crate::upstream::{SampleToken, UpstreamId};
 
 /// How upstreams are polled.
@@ -124,7 +125,12 @@ impl Poller {
         let sample = || self.published.load().sample(id.as_str(), self.clock.now());
         // What was found out before the time was over is kept: the next poll goes on from there.
         Some(match timeout(limit, self.asker.ask(sample)).await {
-            Ok(answer) => answer,
+            Ok(mut answer) => {
+                if let (Ok((report, _)), Some(own_name)) = (&mut answer, self.published.router()) {
+                    paddler::close_ring(report, own_name);
+                }
+                answer
+            }
             Err(_) => Err(Failure::new(
                 FailureKind::Timeout,
                 format!("no answer within {limit:?}"),

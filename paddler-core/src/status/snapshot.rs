@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::columns::{Columns, UNKNOWN};
 use super::event::FailureKind;
 use super::names::{ModelRow, Names};
-use super::{Failure, Health, Report};
+use super::{Failure, Health, Report, Signal};
 use crate::Moment;
 use crate::health::{HealthBook, PoolHealth, UpstreamHealth};
 use crate::schedule::Tree;
@@ -125,6 +125,15 @@ impl Entry {
             .or_else(|| self.report()?.models.as_ref())
     }
 
+    /// Whether all models are known that it answers for. A router behind this one may know only some of those behind it.
+    fn has_told_models(&self) -> bool {
+        let partly = |report: &Report| report.degraded.iter().any(|one| one.signal == Signal::Models);
+        self.spec.models.is_some()
+            || self
+                .report()
+                .is_some_and(|report| report.models.is_some() && !partly(report))
+    }
+
     /// Requests that the engine works on at once, if that is known.
     pub fn room(&self) -> Option<u32> {
         let report = self.report();
@@ -198,7 +207,7 @@ impl Snapshot {
             tree,
             columns: Columns::new(&entries),
             names,
-            models_complete: !by_id.is_empty() && known.all(|entry| entry.models().is_some()),
+            models_complete: !by_id.is_empty() && known.all(|entry| entry.has_told_models()),
             entries,
             by_id,
         }
@@ -302,7 +311,6 @@ impl Snapshot {
         Some(self.ledger.is_barred(self.index(id)?.0))
     }
 
-    #[cfg(feature = "proxy")]
     pub(crate) fn is_able(&self, place: u32) -> bool {
         crate::upstream::bit(&self.columns.able, place as usize)
     }

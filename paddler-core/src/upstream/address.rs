@@ -87,9 +87,10 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("a url begins with http:// or https://", FORM);
     };
-    let tls = scheme.eq_ignore_ascii_case("https");
-    if !tls && !scheme.eq_ignore_ascii_case("http") {
-        return wrong("only http and https are known", FORM);
+    let is = |known: &str| scheme.eq_ignore_ascii_case(known);
+    let tls = is("https") || is("paddlers");
+    if !tls && !is("http") && !is("paddler") {
+        return wrong("only http, https, paddler and paddlers are known", FORM);
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -116,6 +117,12 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
         return wrong("the host is neither a name nor an address", FORM);
     }
     Ok(Address { tls, host, port })
+}
+
+/// Whether a URL says that another Paddler listens there. What is spoken is HTTP all the same.
+pub(crate) fn is_of_paddler(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("paddler") || scheme.eq_ignore_ascii_case("paddlers")
 }
 
 /// The host and the port; `None` where the port is no port.
@@ -164,6 +171,8 @@ mod tests {
             ("http://host.:1", "http://host.:1"),
             ("https://Host", "https://host:443"),
             ("HTTPS://host:8443/", "https://host:8443"),
+            ("paddler://site-b:8080", "http://site-b:8080"),
+            ("Paddlers://site-b", "https://site-b:443"),
         ] {
             assert_eq!(
                 parse(text).map(|address| address.to_string()),

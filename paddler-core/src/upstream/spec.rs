@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::address::{InvalidUrl, parse};
+use super::address::{InvalidUrl, is_of_paddler, parse};
 use super::{Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
@@ -118,6 +118,8 @@ pub enum Engine {
     Vllm,
     /// Any other OpenAI-compatible endpoint: only what we send there ourselves is known.
     Openai,
+    /// Another Paddler, with upstreams of its own: as if it were one engine with all their room.
+    Paddler,
 }
 
 /// A model that an upstream serves.
@@ -231,16 +233,22 @@ pub struct UpstreamSpec {
 }
 
 impl UpstreamSpec {
-    /// An upstream with this name and address, and nothing else said of it.
+    /// An upstream with this name and address, and nothing else said of it, but that it is a Paddler where the URL begins with
+    /// `paddler://` (or `paddlers://`, over TLS).
     ///
     /// # Errors
     /// [`InvalidId`] when the name cannot be an [`UpstreamId`].
     pub fn new(id: impl Into<Arc<str>>, url: impl Into<String>) -> Result<Self, InvalidId> {
+        let url = url.into();
         Ok(Self {
             id: UpstreamId::new(id)?,
-            url: url.into(),
             protocol: Protocol::default(),
-            engine: Engine::Auto,
+            engine: if is_of_paddler(&url) {
+                Engine::Paddler
+            } else {
+                Engine::Auto
+            },
+            url,
             labels: BTreeMap::new(),
             models: None,
             limits: Limits::default(),

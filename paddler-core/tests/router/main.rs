@@ -17,6 +17,7 @@ mod compressed;
 mod ejecting;
 mod fairness;
 mod faults;
+mod fleets;
 mod framing;
 mod hosting;
 mod keys;

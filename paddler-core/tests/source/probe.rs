@@ -139,3 +139,22 @@ fn slow_paths_are_asked_on_every_tenth_poll() {
     let paths: Vec<_> = Plan::of(Engine::Auto).asks(3).map(Endpoint::path).collect();
     assert_eq!(paths, ["/health", "/props", "/metrics", "/version", "/v1/models"]);
 }
+
+#[test]
+fn a_router_is_known_by_itself_whatever_is_behind_it() {
+    let engines = Answer::new(200, b"{}").server("llama.cpp");
+    let listed = Answer::new(
+        200,
+        br#"{"object":"list","data":[{"id":"m","owned_by":"paddler"}]}"#,
+    );
+    let none = Answer::new(200, br#"{"object":"list","data":[]}"#).server("paddler");
+    for models in [listed, none] {
+        let answers = ProbeAnswers {
+            health: Some(engines),
+            version: Some(engines),
+            models: Some(models),
+            ..ProbeAnswers::default()
+        };
+        assert_eq!(identify(&answers), Some(Engine::Paddler));
+    }
+}

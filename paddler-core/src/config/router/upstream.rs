@@ -8,16 +8,17 @@ use super::fill::{file, step};
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
-use crate::upstream::address::{Address, is_host, parse};
+use crate::upstream::address::{Address, is_host, is_of_paddler, parse};
 use crate::upstream::{
     Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
 };
 
-const ENGINES: [(&str, Engine); 4] = [
+const ENGINES: [(&str, Engine); 5] = [
     ("auto", Engine::Auto),
     ("llamacpp", Engine::Llamacpp),
     ("vllm", Engine::Vllm),
     ("openai", Engine::Openai),
+    ("paddler", Engine::Paddler),
 ];
 
 const HTTP2: [(&str, Http2); 3] = [
@@ -62,11 +63,12 @@ pub(super) fn upstream(
     let mut fields = at.fields(faults)?;
     let id_at = fields.take("id", faults);
     let url_at = fields.need("url", faults);
-    let mut dns = false;
+    let (mut dns, mut of_paddler) = (false, false);
     let address = url_at.as_ref().and_then(|at| match &at.value.kind {
         Kind::String(text) => {
             let url = text.strip_prefix(DNS);
             dns = url.is_some();
+            of_paddler = is_of_paddler(url.unwrap_or(text));
             let parsed = parse(url.unwrap_or(text));
             at.parsed(
                 faults,
@@ -110,7 +112,7 @@ pub(super) fn upstream(
         }
     }
     let protocol = protocol(&mut fields, address.as_ref(), faults);
-    let settings = settings(&mut fields, protocol, faults);
+    let settings = settings(&mut fields, (protocol, of_paddler), faults);
     fields.end(faults);
 
     let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
@@ -167,13 +169,22 @@ fn id(
 /// Reads everything else, and gives back what puts it on the spec.
 fn settings(
     fields: &mut Fields<'_>,
-    protocol: Protocol,
+    (protocol, of_paddler): (Protocol, bool),
     faults: &mut Faults,
 ) -> impl FnOnce(UpstreamSpec) -> UpstreamConfig + use<> {
     let engine = fields.take("engine", faults);
-    let engine = engine
-        .and_then(|at| at.word(faults, &ENGINES))
-        .unwrap_or_default();
+    let word = engine.as_ref().and_then(|at| at.word(faults, &ENGINES));
+    if let (true, Some(at), Some(word)) = (of_paddler, &engine, word)
+        && !matches!(word, Engine::Paddler | Engine::Auto)
+    {
+        let problem = "the url says that another Paddler listens there";
+        at.fault_mend(faults, problem, "leave `engine` out, or write http:// in the url");
+    }
+    let engine = if of_paddler {
+        Engine::Paddler
+    } else {
+        word.unwrap_or_default()
+    };
     let labels = fields.take("labels", faults).and_then(|at| at.pairs(faults));
     let mut named = Vec::new();
     for (name, at) in labels.into_iter().flatten() {

@@ -113,12 +113,14 @@ impl Router {
             arrival.story.client(&client.name);
         }
         if route.class == RequestClass::Local {
-            return local::answer(
-                path,
-                &inner.published.load(),
-                inner.is_stopping(),
-                client.as_deref(),
-            );
+            let known = local::Known {
+                snapshot: &inner.published.load(),
+                stopping: inner.is_stopping(),
+                client: client.as_deref(),
+                name: inner.via.name(),
+                places: &inner.places,
+            };
+            return local::answer(path, &known);
         }
         let passage = Passage {
             inner,

@@ -9,7 +9,9 @@ use http_body_util::{BodyExt, Limited};
 
 use crate::forward::{Body, BoxError};
 use crate::source::vllm::VllmNames;
-use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, refusal, vllm};
+use crate::source::{
+    Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, paddler, refusal, vllm,
+};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report};
 use crate::upstream::{CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec};
 
@@ -125,6 +127,9 @@ impl Asker {
                 return Ok((report, token));
             }
         }
+        if plan.slow.is_empty() {
+            return Ok((report, token));
+        }
         if self.poll.is_multiple_of(Plan::SLOW_EVERY) {
             self.memory = Memory {
                 models: report.models.clone(),
@@ -152,6 +157,7 @@ impl Asker {
             (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
             (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
             (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
+            (Engine::Paddler, Endpoint::Fleet) => paddler::read_status(status, body, report),
             (_, Endpoint::Health) => openai::read_health(status, body, report),
             (_, Endpoint::Models) => openai::read_models(status, body, report),
             _ => {}

@@ -1,0 +1,183 @@
+//! How does a router behind this one say how it is?
+//!
+//! In one page: what all its upstreams come to, as if it were one engine, and which routers are behind it, so that a ring of
+//! routers is seen before a request goes round in it. The page is written and read here, and nowhere else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Endpoint;
+use super::answer::{json, refusal};
+use crate::status::{Health, Report, Signal};
+
+/// How far away a router is still told of, in hops. No fleet is that deep: what is farther is the echo of a ring that was.
+const FARTHEST: u8 = 16;
+
+/// How many routers are told of at most.
+const MOST: usize = 256;
+
+/// The version of the page.
+const VERSION: u32 = 1;
+
+/// Routers and how many hops away each is: of a page, the one that tells is 0 hops away. Rides along on a [`Report`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Behind(BTreeMap<Arc<str>, u8>);
+
+impl Behind {
+    /// What a router of this name tells, that has these behind it.
+    ///
+    /// ```
+    /// use paddler_core::source::paddler::Behind;
+    ///
+    /// let far = Behind::of("far", []);
+    /// let near = Behind::of("near", [&far]);
+    /// assert!(near.leads_to("far") && near.leads_to("near") && !far.leads_to("near"));
+    /// ```
+    pub fn of<'b>(name: &str, behind: impl IntoIterator<Item = &'b Self>) -> Self {
+        let mut all = BTreeMap::new();
+        for (name, hops) in behind.into_iter().flat_map(|each| &each.0) {
+            let hops = hops.saturating_add(1);
+            if hops <= FARTHEST && (all.len() < MOST || all.contains_key(name)) {
+                let known = all.entry(name.clone()).or_insert(hops);
+                *known = hops.min(*known);
+            }
+        }
+        all.insert(name.into(), 0);
+        Self(all)
+    }
+
+    /// Whether a request that goes there could come to this router.
+    pub fn leads_to(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
+
+/// The page at [`Endpoint::Fleet`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Page {
+    version: u32,
+    routers: Behind,
+    status: Report,
+}
+
+impl Page {
+    /// A page of what all upstreams of a router come to.
+    pub fn new(routers: Behind, status: Report) -> Self {
+        Self {
+            version: VERSION,
+            routers,
+            status,
+        }
+    }
+}
+
+/// Reads `GET /paddler/v1/status` into the report, all of it. A router that answers anything else is no such one, or wants
+/// another key: nothing is known of it then, and its health is degraded; with 5xx it is failing.
+///
+/// ```
+/// use paddler_core::source::paddler::{Behind, Page, read_status};
+/// use paddler_core::status::{Health, Report};
+///
+/// let mut told = Report::new();
+/// (told.health, told.slots_total, told.slots_busy) = (Some(Health::Ready), Some(8), Some(3));
+/// let page = serde_json::to_vec(&Page::new(Behind::of("a", []), told))?;
+///
+/// let mut report = Report::new();
+/// read_status(200, &page, &mut report);
+/// assert_eq!((report.slots_total, report.slots_busy), (Some(8), Some(3)));
+/// assert!(report.extensions.get::<Behind>().unwrap().leads_to("a"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn read_status(status: u16, body: &[u8], report: &mut Report) {
+    let page = match status {
+        200 => json::<Page>(body).and_then(of_this_version),
+        _ => Err(refusal(status, body)),
+    };
+    match page {
+        Ok(Page { routers, status, .. }) => {
+            let degraded = std::mem::take(&mut report.degraded);
+            *report = status;
+            report.degraded.extend(degraded);
+            report.extensions.insert(routers);
+        }
+        Err(found) => {
+            if status >= 500 {
+                report.health = Some(Health::Failing);
+            }
+            let path = Endpoint::Fleet.path();
+            report.degrade(Signal::Health, path, found.clone());
+            report.degrade(Signal::Models, path, found);
+        }
+    }
+}
+
+fn of_this_version(page: Page) -> Result<Page, String> {
+    let version = page.version;
+    if version == VERSION {
+        Ok(page)
+    } else {
+        Err(format!("version {version}, and only {VERSION} can be read"))
+    }
+}
+
+/// Says in a report that what it tells of leads back to the router that asks: nothing may be sent there.
+#[cfg(feature = "proxy")]
+pub(crate) fn close_ring(report: &mut Report, own_name: &str) {
+    let leads_back = |behind: &Behind| behind.leads_to(own_name);
+    if report.extensions.get().is_some_and(leads_back) {
+        report.health = Some(Health::Failing);
+        let found = "a ring: one of its upstreams, or theirs, is this router; take one of them out";
+        report.degrade(Signal::Health, Endpoint::Fleet.path(), found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_page_is_degraded_and_nothing_is_known() {
+        let future = br#"{"version": 2, "routers": {}, "status": {}}"#;
+        for (status, body, found) in [
+            (404, &b"not here"[..], "404"),
+            (401, b"", "401: the upstream wants a key"),
+            (200, b"<html>", "not JSON"),
+            (200, b"{}", "unknown shape"),
+            (200, future, "version 2, and only 1 can be read"),
+            (503, br#"{"error": "loading"}"#, "503: loading"),
+        ] {
+            let mut report = Report::new();
+            read_status(status, body, &mut report);
+            assert!(
+                report.degraded[0].found.starts_with(found),
+                "{:?}",
+                report.degraded
+            );
+            assert_eq!(report.health, (status == 503).then_some(Health::Failing));
+            assert!(report.models.is_none() && report.extensions.get::<Behind>().is_none());
+        }
+    }
+
+    #[test]
+    fn the_echo_of_a_ring_dies_out() {
+        // Two routers that have each other behind them, and one that has left.
+        let gone = Behind::of("gone", []);
+        let (mut one, mut other) = (Behind::of("one", [&gone]), Behind::of("other", []));
+        for _ in 0..usize::from(FARTHEST) {
+            (one, other) = (Behind::of("one", [&other]), Behind::of("other", [&one]));
+        }
+        assert!(!one.leads_to("gone") && !other.leads_to("gone"));
+        assert!(one.leads_to("other") && other.leads_to("one"));
+    }
+
+    #[test]
+    fn many_routers_have_a_bound() {
+        let each: Vec<Behind> = (0..1_000).map(|n| Behind::of(&n.to_string(), [])).collect();
+        let all = Behind::of("front", &each);
+        assert_eq!(all.0.len(), MOST + 1);
+        assert!(all.leads_to("front"));
+    }
+}

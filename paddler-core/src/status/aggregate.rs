@@ -1,0 +1,268 @@
+//! How are all upstreams together, as if they were one?
+//!
+//! A router tells this to a router in front of it, which treats it as an engine: its room is the sum of theirs, and whoever
+//! waits here is its queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Adapters, Entry, Health, Report, Signal, Snapshot};
+use crate::upstream::{LANES, ModelEntry, Models, UpstreamIndex};
+
+impl Snapshot {
+    /// What all upstreams come to. `queued`: the requests that wait here for one of them.
+    ///
+    /// Room and load are those of the upstreams that are sent work now: neither drained, nor ejected, nor unable by their own
+    /// word. Load is what they reported, corrected by our own requests, as in a pick; where one of them does not say how much
+    /// room it has, that of all is unknown. The KV cache is the mean of those who tell it: a router in front compares fleets by
+    /// it, and within this one the emptiest is found here. Models are those of all, whether or not they can serve now, since
+    /// who asks for one waits for it.
+    ///
+    /// ```
+    /// use paddler_core::Moment;
+    /// use paddler_core::schedule::trees;
+    /// use paddler_core::status::{Health, StatusBoard, StatusEvent};
+    /// use paddler_core::upstream::UpstreamSpec;
+    ///
+    /// let mut board = StatusBoard::new(trees::gateway());
+    /// for id in ["gpu-1", "gpu-2"] {
+    ///     let spec = UpstreamSpec::new(id, "http://127.0.0.1:8080")?.max_in_flight(4);
+    ///     board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+    /// }
+    /// let fleet = board.publish(Moment::ZERO).aggregate(3);
+    /// assert_eq!((fleet.slots_total, fleet.slots_busy, fleet.waiting), (Some(8), Some(0), Some(3)));
+    /// assert_eq!(fleet.health, Some(Health::Ready));
+    /// # Ok::<(), paddler_core::upstream::InvalidId>(())
+    /// ```
+    pub fn aggregate(&self, queued: u32) -> Report {
+        let usable: Vec<_> = self.iter().filter(|(at, _)| self.is_sent_work(*at)).collect();
+        let mut report = Report::new();
+        report.health = Some(if usable.is_empty() {
+            Health::Failing
+        } else {
+            Health::Ready
+        });
+        self.load(&usable, queued, &mut report);
+        report.kv_cache_usage = kv_cache(&usable);
+        report.adapters = adapters(&usable);
+        self.told_models(&mut report);
+        report
+    }
+
+    fn is_sent_work(&self, at: UpstreamIndex) -> bool {
+        let shut = self.ledger.shut(at.get() / LANES) >> (at.get() % LANES) & 1 == 1;
+        self.is_able(at.0) && !shut
+    }
+
+    fn load(&self, usable: &[(UpstreamIndex, &Arc<Entry>)], queued: u32, report: &mut Report) {
+        let (mut room, mut running, mut waiting) = (Some(0u32), 0u32, queued);
+        let mut in_slots = true;
+        for (at, entry) in usable {
+            let load = self.ledger.own_load(*at).weight.saturating_add(entry.others());
+            // Nobody gets more than the limit; who has none, and no room, takes all at once.
+            let own = [entry.room(), entry.limit()].into_iter().flatten().min();
+            let runs = load.min(own.unwrap_or(u32::MAX));
+            running = running.saturating_add(runs);
+            waiting = waiting.saturating_add(load - runs);
+            room = room.zip(own).map(|(all, own)| all.saturating_add(own));
+            in_slots &= entry.limit() == own;
+        }
+        report.waiting = Some(waiting);
+        if in_slots && !usable.is_empty() {
+            (report.slots_total, report.slots_busy) = (room, room.map(|_| running));
+        } else {
+            report.max_sequences = room.filter(|_| !usable.is_empty());
+        }
+        report.running = Some(running);
+    }
+
+    fn told_models(&self, report: &mut Report) {
+        let any = |(_, entry): (_, &Arc<Entry>)| matches!(entry.models(), Some(Models::Any));
+        if self.iter().any(any) {
+            report.models = Some(Models::Any);
+            return;
+        }
+        let rows: BTreeMap<_, _> = self.models().collect();
+        let entry = |(name, row): (&str, &super::ModelRow)| match row.parent() {
+            Some(parent) => ModelEntry::adapter(name, parent),
+            None => ModelEntry::new(name),
+        };
+        report.models = Some(Models::Listed(rows.into_iter().map(entry).collect()));
+        if !self.models_complete() {
+            let found = if self.is_empty() {
+                "there is none"
+            } else {
+                "not all have told theirs"
+            };
+            report.degrade(Signal::Models, "all upstreams", found);
+        }
+    }
+}
+
+fn kv_cache(usable: &[(UpstreamIndex, &Arc<Entry>)]) -> Option<f64> {
+    let usages = usable
+        .iter()
+        .filter_map(|(_, entry)| entry.report()?.kv_cache_usage);
+    let (sum, many) = usages
+        .filter(|usage| usage.is_finite())
+        .fold((0.0, 0u32), |(sum, many), usage| (sum + usage, many + 1));
+    (many > 0).then(|| sum / f64::from(many))
+}
+
+fn adapters(usable: &[(UpstreamIndex, &Arc<Entry>)]) -> Option<Adapters> {
+    let told: Vec<&Adapters> = usable
+        .iter()
+        .filter_map(|(_, entry)| entry.report()?.adapters.as_ref())
+        .collect();
+    let names = |of: fn(&Adapters) -> &[Arc<str>]| {
+        let all: BTreeSet<_> = told.iter().flat_map(|each| of(each)).cloned().collect();
+        all.into_iter().collect()
+    };
+    let max = told
+        .iter()
+        .try_fold(0u32, |sum, each| Some(sum.saturating_add(each.max?)));
+    (!told.is_empty()).then(|| Adapters {
+        max,
+        running: names(|each| &each.running),
+        waiting: names(|each| &each.waiting),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+    use crate::request::Facts;
+    use crate::schedule::{Ask, Scratch, trees};
+    use crate::status::{StatusBoard, StatusEvent};
+    use crate::upstream::UpstreamSpec;
+
+    fn spec(id: &str) -> UpstreamSpec {
+        UpstreamSpec::new(id, "http://127.0.0.1:1").unwrap()
+    }
+
+    fn board(each: impl IntoIterator<Item = (UpstreamSpec, Report)>) -> StatusBoard {
+        let mut board = StatusBoard::new(trees::gateway());
+        for (spec, report) in each {
+            let id = spec.id.clone();
+            board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+            let sample = None;
+            board.apply(StatusEvent::Report { id, report, sample }, Moment::ZERO);
+        }
+        board
+    }
+
+    fn report(fill: impl FnOnce(&mut Report)) -> Report {
+        let mut report = Report::new();
+        fill(&mut report);
+        report
+    }
+
+    fn slots(total: u32, busy: u32) -> Report {
+        report(|report| (report.slots_total, report.slots_busy) = (Some(total), Some(busy)))
+    }
+
+    #[test]
+    fn room_and_load_are_the_sums_of_those_who_are_sent_work() {
+        let loading = report(|report| {
+            (report.slots_total, report.health) = (Some(99), Some(Health::Loading));
+        });
+        let each = [
+            (spec("a"), slots(4, 1)),
+            (spec("b"), slots(4, 4)),
+            (spec("loads"), loading),
+            (spec("drained"), slots(50, 0)),
+        ];
+        let mut board = board(each);
+        let snapshot = board.publish(Moment::ZERO);
+        board.set_draining("drained", true);
+        let facts = Facts::new();
+        let ask = Ask::new(&facts, Moment::ZERO, 1);
+        let lease = snapshot.reserve(&ask, &mut Scratch::default(), &mut ()).unwrap();
+        let fleet = snapshot.aggregate(2);
+        assert_eq!(
+            (fleet.slots_total, fleet.slots_busy),
+            (Some(8), Some(6)),
+            "ours counts at once"
+        );
+        assert_eq!((fleet.running, fleet.waiting), (Some(6), Some(2)));
+        drop(lease);
+    }
+
+    #[test]
+    fn where_one_does_not_say_how_much_room_it_has_all_is_unknown() {
+        let fleet = board([(spec("a"), slots(4, 0)), (spec("b"), Report::new())])
+            .publish(Moment::ZERO)
+            .aggregate(0);
+        assert_eq!(
+            (fleet.slots_total, fleet.max_sequences, fleet.slots_busy),
+            (None, None, None)
+        );
+        assert_eq!(fleet.health, Some(Health::Ready));
+    }
+
+    #[test]
+    fn sequences_are_told_as_such_and_what_is_beyond_them_waits() {
+        let vllm = |running, waiting| {
+            report(|report| {
+                report.max_sequences = Some(8);
+                (report.running, report.waiting) = (Some(running), Some(waiting));
+            })
+        };
+        let fleet = board([(spec("a"), vllm(8, 3)), (spec("b"), vllm(1, 0))])
+            .publish(Moment::ZERO)
+            .aggregate(1);
+        assert_eq!((fleet.slots_total, fleet.max_sequences), (None, Some(16)));
+        assert_eq!((fleet.running, fleet.waiting), (Some(9), Some(4)));
+    }
+
+    #[test]
+    fn nobody_is_failing_and_no_room_is_said() {
+        let fleet = board([]).publish(Moment::ZERO).aggregate(0);
+        assert_eq!(fleet.health, Some(Health::Failing));
+        assert_eq!((fleet.slots_total, fleet.max_sequences), (None, None));
+    }
+
+    #[test]
+    fn models_adapters_and_kv_cache_are_those_of_all() {
+        let with = |models: &[&str], adapter: &str, kv| {
+            let entries = models.iter().map(|name| ModelEntry::new(*name)).collect();
+            report(|report| {
+                report.models = Some(Models::Listed(entries));
+                report.kv_cache_usage = Some(kv);
+                report.adapters = Some(Adapters {
+                    max: Some(2),
+                    running: vec![adapter.into()],
+                    waiting: Vec::new(),
+                });
+            })
+        };
+        let mut board = board([
+            (spec("a"), with(&["m", "n"], "x", 0.25)),
+            (spec("b"), with(&["m"], "y", 0.75)),
+        ]);
+        let fleet = board.publish(Moment::ZERO).aggregate(0);
+        let listed = |names: &[&str]| {
+            Some(Models::Listed(
+                names.iter().map(|n| ModelEntry::new(*n)).collect(),
+            ))
+        };
+        assert_eq!(
+            (fleet.models, fleet.kv_cache_usage),
+            (listed(&["m", "n"]), Some(0.5))
+        );
+        let adapters = fleet.adapters.unwrap();
+        assert_eq!(
+            (adapters.max, adapters.running),
+            (Some(4), vec!["x".into(), "y".into()])
+        );
+        assert!(fleet.degraded.is_empty());
+
+        board.apply(StatusEvent::Upsert(spec("silent")), Moment::ZERO);
+        let fleet = board.publish(Moment::ZERO).aggregate(0);
+        assert_eq!(fleet.models, listed(&["m", "n"]));
+        assert_eq!(fleet.degraded[0].signal, Signal::Models);
+        board.apply(StatusEvent::Upsert(spec("any").models(Models::Any)), Moment::ZERO);
+        assert_eq!(board.publish(Moment::ZERO).aggregate(0).models, Some(Models::Any));
+    }
+}

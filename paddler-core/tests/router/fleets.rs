@@ -1,0 +1,249 @@
+//! Is a router an upstream like any other: seen as one engine, balanced, and never sent what would come back?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddler_core::status::{Health, Report, StatusEvent};
+use paddler_core::upstream::{Engine, Models, UpstreamId, UpstreamSpec};
+use paddler_engine::EngineConfig;
+
+use super::client::{CHAT, Client, eventually, of_model, post, stream};
+use super::world::{Setup, World, engine, nowhere};
+
+fn serving(model: &str, slots: usize) -> EngineConfig {
+    EngineConfig::llamacpp(model)
+        .instant()
+        .fixed_ids(true)
+        .slots(slots)
+}
+
+fn at(id: &str, engine: &paddler_engine::Engine) -> UpstreamSpec {
+    UpstreamSpec::new(id, engine.url()).unwrap()
+}
+
+fn fleet(id: &str, world: &World) -> UpstreamSpec {
+    UpstreamSpec::new(id, format!("paddler://{}", world.addr)).unwrap()
+}
+
+fn id(name: &str) -> UpstreamId {
+    UpstreamId::new(name).unwrap()
+}
+
+fn report(world: &World, name: &str) -> Report {
+    let snapshot = world.router.published().load_full();
+    let report = snapshot.find(name).and_then(|entry| entry.report().cloned());
+    report.unwrap_or_default()
+}
+
+async fn reports(world: &World, id: &str, what: &str, holds: impl Fn(&Report) -> bool) {
+    eventually(what, || holds(&report(world, id))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_levels_are_one_engine_to_whoever_asks() {
+    let (small, large) = (
+        engine(serving("small", 2)).await,
+        engine(serving("large", 3)).await,
+    );
+    let west = Setup::polled().start([at("small", &small)]).await;
+    let east = Setup::polled().start([at("large", &large)]).await;
+    let site = Setup::polled()
+        .start([fleet("west", &west), fleet("east", &east)])
+        .await;
+    let edge = Setup::polled().start([fleet("site", &site)]).await;
+    reports(&edge, "site", "all that is behind it is known", |report| {
+        let models = match &report.models {
+            Some(Models::Listed(models)) => models.len(),
+            _ => 0,
+        };
+        (report.slots_total, report.health, models) == (Some(5), Some(Health::Ready), 2)
+            && report.degraded.is_empty()
+    })
+    .await;
+    for (model, by, other) in [("small", &small, &large), ("large", &large, &small)] {
+        let before = (by.stats().completed, other.stats().completed);
+        let answer = post(edge.addr, CHAT, &of_model(model)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let after = (by.stats().completed, other.stats().completed);
+        assert_eq!(after, (before.0 + 1, before.1), "{model}");
+    }
+    assert_eq!(
+        post(edge.addr, CHAT, &of_model("none")).await.status,
+        404,
+        "all of them say so"
+    );
+    for world in [edge, site, west, east] {
+        world.quiet().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_passes_three_levels_before_the_next_one_is_made() {
+    let slow = EngineConfig::llamacpp("tiny")
+        .prefill_tokens_per_second(f64::INFINITY)
+        .decode_tokens_per_second(0.001);
+    let engine = engine(slow).await;
+    let inner = Setup::polled().start([at("a", &engine)]).await;
+    let middle = Setup::polled().start([fleet("inner", &inner)]).await;
+    let outer = Setup::polled().start([fleet("middle", &middle)]).await;
+    reports(&outer, "middle", "it is ready", |report| {
+        report.slots_total.is_some()
+    })
+    .await;
+    let mut client = Client::connect(outer.addr).await;
+    client.post(CHAT, &stream(9)).await;
+    // The second comes in a quarter of an hour.
+    client.until("data:").await;
+    drop(client);
+    eventually("the engine is rid of it", || engine.stats().running == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_fleet_is_passed_over_for_one_with_room() {
+    let slow = |slots| {
+        let config = EngineConfig::llamacpp("tiny").slots(slots);
+        config
+            .prefill_tokens_per_second(f64::INFINITY)
+            .decode_tokens_per_second(0.001)
+    };
+    let (one, other) = (engine(slow(1)).await, engine(slow(3)).await);
+    let west = Setup::polled().start([at("one", &one)]).await;
+    let east = Setup::polled().start([at("other", &other)]).await;
+    let front = Setup::polled()
+        .start([fleet("west", &west), fleet("east", &east)])
+        .await;
+    for id in ["west", "east"] {
+        reports(&front, id, "it is known", |report| report.slots_total.is_some()).await;
+    }
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = Client::connect(front.addr).await;
+        client.post(CHAT, &stream(9)).await;
+        client.until("data:").await;
+        clients.push(client);
+    }
+    assert_eq!((one.stats().running, other.stats().running), (1, 3));
+    // Whoever takes a place there by another way is seen here.
+    reports(&front, "east", "its slots are told", |report| {
+        report.slots_busy == Some(3)
+    })
+    .await;
+    drop(clients);
+    for world in [front, west, east] {
+        eventually("all is over", || world.open_weight() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_in_a_fleet_is_its_queue_and_who_stops_is_sent_nothing() {
+    let engine = engine(serving("tiny", 2)).await;
+    let inner = Setup::polled().start([at("a", &engine)]).await;
+    let outer = Setup::polled().start([fleet("inner", &inner)]).await;
+    reports(&outer, "inner", "it is known", |report| report.waiting == Some(0)).await;
+    inner.statuses.set_draining(id("a"), true).await.unwrap();
+    reports(&outer, "inner", "nobody there is sent work", |report| {
+        (report.health, report.slots_total) == (Some(Health::Failing), None)
+    })
+    .await;
+    let mut waits = Client::connect(inner.addr).await;
+    waits.post(CHAT, &of_model("tiny")).await;
+    reports(&outer, "inner", "its queue is told", |report| {
+        report.waiting == Some(1)
+    })
+    .await;
+    inner.statuses.set_draining(id("a"), false).await.unwrap();
+    assert_eq!(waits.answer().await.status, 200);
+    reports(&outer, "inner", "all is well", |report| {
+        report.health == Some(Health::Ready)
+    })
+    .await;
+    inner.router.stop();
+    reports(&outer, "inner", "it says that it goes", |report| {
+        report.health == Some(Health::Failing)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ring_of_routers_is_seen_before_anything_goes_round() {
+    let engine = engine(serving("tiny", 1)).await;
+    let worlds = [
+        Setup::polled().start([at("engine", &engine)]).await,
+        Setup::polled().start([]).await,
+        Setup::polled().start([]).await,
+    ];
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let next = StatusEvent::Upsert(fleet("next", &worlds[to]));
+        worlds[from].statuses.apply(next).await.unwrap();
+    }
+    for world in &worlds {
+        reports(world, "next", "the ring is seen", |report| {
+            let says = report.degraded.iter().any(|one| one.found.starts_with("a ring"));
+            says && report.health == Some(Health::Failing)
+        })
+        .await;
+    }
+    assert_eq!(
+        post(worlds[0].addr, CHAT, &of_model("tiny")).await.status,
+        200,
+        "it has an engine of its own"
+    );
+    // Opened, it is a row: the last one has no upstream, and the others are well.
+    worlds[2]
+        .statuses
+        .apply(StatusEvent::Remove(id("next")))
+        .await
+        .unwrap();
+    reports(&worlds[0], "next", "the ring is open", |report| {
+        !report.degraded.iter().any(|one| one.found.starts_with("a ring"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_router_is_found_out_by_asking_and_one_with_keys_says_so() {
+    let engine = engine(serving("tiny", 2)).await;
+    let inner = Setup::polled().start([at("a", &engine)]).await;
+    let by_asking = UpstreamSpec::new("inner", format!("http://{}", inner.addr)).unwrap();
+    assert_eq!(by_asking.engine, Engine::Auto);
+    eventually("its models are known", || {
+        inner.router.published().load().models_complete()
+    })
+    .await;
+    let outer = Setup::polled().start([by_asking]).await;
+    reports(&outer, "inner", "it is a fleet", |report| {
+        report.slots_total == Some(2)
+    })
+    .await;
+
+    let mut keys = paddler_core::forward::Client::new("anybody");
+    keys.max_in_flight = Some(9);
+    let keys = Arc::new(Key(Arc::new(keys)));
+    let closed = Setup::polled()
+        .with(|setup| setup.options.keys = Some(keys))
+        .start([at("a", &engine)])
+        .await;
+    let outer = Setup::polled().start([fleet("closed", &closed)]).await;
+    reports(&outer, "closed", "it wants a key", |report| {
+        report
+            .degraded
+            .iter()
+            .any(|one| one.found.contains("wants a key"))
+    })
+    .await;
+    let gone = UpstreamSpec::new("gone", nowhere().await.replace("http", "paddler")).unwrap();
+    let outer = Setup::polled()
+        .queue(1, Duration::from_millis(50))
+        .start([gone])
+        .await;
+    assert_eq!(post(outer.addr, CHAT, &of_model("tiny")).await.status, 503);
+}
+
+#[derive(Debug)]
+struct Key(Arc<paddler_core::forward::Client>);
+
+impl paddler_core::forward::Authorise for Key {
+    fn client(&self, key: &[u8]) -> Option<Arc<paddler_core::forward::Client>> {
+        (key == b"open").then(|| self.0.clone())
+    }
+}
