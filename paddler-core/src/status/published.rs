@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(feature = "proxy")]
+use std::sync::OnceLock;
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -15,6 +17,7 @@ pub struct Published(Arc<Shared>);
 struct Shared {
     in_force: ArcSwap<Snapshot>,
     /// What the router that routes by it is called among routers.
+    #[cfg(feature = "proxy")]
     router: OnceLock<Arc<str>>,
 }
 
@@ -22,6 +25,7 @@ impl Published {
     pub(crate) fn new(first: Snapshot) -> Self {
         Self(Arc::new(Shared {
             in_force: ArcSwap::from_pointee(first),
+            #[cfg(feature = "proxy")]
             router: OnceLock::new(),
         }))
     }
