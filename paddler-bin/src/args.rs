@@ -243,6 +243,12 @@ pub(crate) enum EngineArg {
     Llamacpp,
     /// vLLM.
     Vllm,
+    /// SGLang.
+    Sglang,
+    /// TensorRT-LLM's trtllm-serve.
+    Trtllm,
+    /// Ollama.
+    Ollama,
     /// Any other OpenAI-compatible endpoint.
     Openai,
     /// Another Paddler, with upstreams of its own.
@@ -256,6 +262,9 @@ impl EngineArg {
             Self::Auto => "auto",
             Self::Llamacpp => "llamacpp",
             Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::Trtllm => "trtllm",
+            Self::Ollama => "ollama",
             Self::Openai => "openai",
             Self::Paddler => "paddler",
         }

@@ -6,7 +6,7 @@
 //! upstreams:
 //!   - id: gpu-1                     # default: host:port of the url
 //!     url: http://10.0.0.3:8080
-//!     engine: auto                  # or llamacpp, vllm, openai, paddler
+//!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, ollama, openai, paddler
 //!     labels: {zone: a}
 //!     models: [llama-3, {id: sql, aliases: [text2sql], parent: llama-3}]   # or any; default: ask the engine
 //!     max_in_flight: 4

@@ -1,4 +1,4 @@
-//! What does a path mean to vLLM and SGLang, beyond OpenAI's API?
+//! What does a path mean to vLLM, SGLang and TensorRT-LLM, beyond OpenAI's API?
 
 use super::Task;
 use super::route::Entry;
@@ -41,6 +41,36 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::admin("/update_weights"),
     Entry::admin("/get_world_size"),
     // SGLang.
+    Entry::generate("/encode", Task::Embedding),
+    Entry::control("/parse_function_call"),
+    Entry::control("/separate_reasoning"),
+    Entry::admin("/health_generate"),
+    Entry::admin("/v1/loads"),
+    Entry::admin("/get_loads"),
+    Entry::admin("/load_lora_adapter_from_tensors"),
+    Entry::admin("/open_session"),
+    Entry::admin("/close_session"),
+    Entry::admin("/set_trace_level"),
+    Entry::admin("/pd_role_switch"),
+    Entry::admin("/weights_checker"),
+    Entry::admin("/start_expert_distribution_record"),
+    Entry::admin("/stop_expert_distribution_record"),
+    Entry::admin("/dump_expert_distribution_record"),
+    Entry::admin("/dumper/*"),
+    Entry::admin("/hicache/*"),
+    Entry::admin("/get_hicache_l3_cache_layout"),
+    Entry::admin("/add_external_corpus"),
+    Entry::admin("/remove_external_corpus"),
+    Entry::admin("/list_external_corpora"),
+    Entry::admin("/get_remote_instance_transfer_engine_info"),
+    Entry::admin("/remote_instance_transfer_engine_info"),
+    Entry::admin("/begin_weight_update"),
+    Entry::admin("/end_weight_update"),
+    Entry::admin("/update_weight_version"),
+    Entry::admin("/update_weights_from_ipc"),
+    Entry::admin("/destroy_weights_update_group"),
+    Entry::admin("/init_weights_send_group_for_remote_instance"),
+    Entry::admin("/send_weights_to_remote_instance"),
     Entry::admin("/get_server_info"),
     Entry::admin("/get_load"),
     Entry::admin("/get_internal_state"),
@@ -59,4 +89,8 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::admin("/configure_logging"),
     Entry::admin("/slow_down"),
     Entry::admin("/freeze_gc"),
+    // TensorRT-LLM.
+    Entry::admin("/prometheus/metrics"),
+    Entry::admin("/perf_metrics"),
+    Entry::admin("/kv_cache_events"),
 ];

@@ -34,6 +34,11 @@ pub(super) fn is_loading(status: u16, body: &[u8]) -> bool {
     status == 503 && message(body).is_some_and(|message| message.eq_ignore_ascii_case("loading model"))
 }
 
+/// Whether this is llama.cpp in router mode saying that it has no load of its own to tell.
+pub(super) fn is_router_mode(status: u16, body: &[u8]) -> bool {
+    status == 400 && message(body).is_some_and(|message| message.starts_with("model name is missing"))
+}
+
 /// Reads a JSON body, or says in a few words why it cannot be read.
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(body).map_err(|error| match error.classify() {

@@ -15,7 +15,7 @@ const ROUNDING: f64 = 1e-6;
 /// Gathers one signal while a page is walked over.
 ///
 /// The first of its names that the page has is read, the others are ignored. Of series of the same `engine` (the rank
-/// of a data-parallel group; none is a rank of its own) the newest counts, the first if none is newer.
+/// of a data-parallel group, SGLang's `dp_rank`; none is a rank of its own) the newest counts, the first if none is newer.
 #[derive(Debug)]
 pub(super) struct Gauge<'n, 'a> {
     signal: Signal,
@@ -62,7 +62,8 @@ impl<'n, 'a> Gauge<'n, 'a> {
             self.read = name;
             self.ranks.clear();
         }
-        let rank = sample.label("engine").unwrap_or_default();
+        let rank = sample.label("engine").or_else(|| sample.label("dp_rank"));
+        let rank = rank.unwrap_or_default();
         let reading = Reading {
             timestamp_ms: sample.timestamp_ms,
             value: sample.value,

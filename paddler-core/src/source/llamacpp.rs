@@ -4,13 +4,16 @@
 //! is its queue. While the model loads, every path answers 503 "Loading model": each reader takes that for
 //! [`Health::Loading`] and calls nothing degraded, since there is nothing to say yet.
 //!
+//! A server in router mode starts others, one for each model, and tells no slots of its own: only what we send there ourselves is
+//! known of its load.
+//!
 //! `/slots` is on unless the server was started with `--no-slots`; `/metrics` is off unless it was started with
 //! `--metrics`. With a key set, all but `/health` want it.
 
 use serde::Deserialize;
 
 use super::Endpoint;
-use super::answer::{is_loading, json, refusal};
+use super::answer::{is_loading, is_router_mode, json, refusal};
 use super::gauge::{Gauge, Page};
 use super::model_list;
 use super::prometheus::Selector;
@@ -109,6 +112,7 @@ pub fn read_props(status: u16, body: &[u8], report: &mut Report) {
     #[derive(Deserialize)]
     struct Props {
         total_slots: Option<u32>,
+        role: Option<String>,
     }
 
     if report.slots_total.is_some() {
@@ -118,7 +122,14 @@ pub fn read_props(status: u16, body: &[u8], report: &mut Report) {
     if !accepted(status, body, "--props", &[(Signal::Slots, EXPECTED)], report) {
         return;
     }
-    match json::<Props>(body).map(|props| props.total_slots) {
+    let props = json::<Props>(body);
+    if props
+        .as_ref()
+        .is_ok_and(|props| props.role.as_deref() == Some("router"))
+    {
+        return;
+    }
+    match props.map(|props| props.total_slots) {
         Ok(Some(total @ 1..)) => report.slots_total = Some(total),
         Ok(Some(0)) => report.degrade(Signal::Slots, EXPECTED, "0"),
         Ok(None) => report.degrade(Signal::Slots, EXPECTED, "missing"),
@@ -222,6 +233,9 @@ fn accepted(status: u16, body: &[u8], flag: &str, signals: &[(Signal, &str)], re
     }
     if is_loading(status, body) {
         report.health = Some(Health::Loading);
+        return false;
+    }
+    if is_router_mode(status, body) {
         return false;
     }
     let found = if status == 501 && !flag.is_empty() {

@@ -11,7 +11,8 @@
 //! | models | [`llamacpp::read_models`] | [`vllm::read_models`] | [`openai::read_models`] |
 //! | adapters | [`llamacpp::read_lora_adapters`] | [`vllm::read_metrics`] | |
 //!
-//! A router behind this one ([`paddler`]) says all of that in one page.
+//! [SGLang](sglang) tells its load at `/v1/loads`, [TensorRT-LLM](trtllm) at `/prometheus/metrics`, and [Ollama](ollama) only its
+//! models. A router behind this one ([`paddler`]) says all of that in one page.
 //!
 //! Three rules hold for every reader:
 //!
@@ -41,11 +42,14 @@ mod answer;
 mod gauge;
 pub mod llamacpp;
 mod model_list;
+pub mod ollama;
 pub mod openai;
 pub mod paddler;
 pub mod plan;
 pub mod probe;
 pub mod prometheus;
+pub mod sglang;
+pub mod trtllm;
 pub mod vllm;
 
 #[cfg(feature = "proxy")]

@@ -100,6 +100,8 @@ pub fn read_status(status: u16, body: &[u8], report: &mut Report) {
         Ok(Page { routers, status, .. }) => {
             let degraded = std::mem::take(&mut report.degraded);
             *report = status;
+            let share = |usage: &f64| (0.0..=1.0).contains(usage);
+            report.kv_cache_usage = report.kv_cache_usage.filter(share);
             report.degraded.extend(degraded);
             report.extensions.insert(routers);
         }

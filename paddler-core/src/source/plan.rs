@@ -20,6 +20,12 @@ pub enum Endpoint {
     LoraAdapters,
     /// `/version` (vLLM)
     Version,
+    /// `/v1/loads` (SGLang)
+    Loads,
+    /// `/prometheus/metrics` (TensorRT-LLM)
+    PrometheusMetrics,
+    /// `/api/tags` (Ollama)
+    Tags,
     /// `/paddler/v1/status` (Paddler): all of its upstreams, as one.
     Fleet,
 }
@@ -35,6 +41,9 @@ impl Endpoint {
             Self::Models => "/v1/models",
             Self::LoraAdapters => "/lora-adapters",
             Self::Version => "/version",
+            Self::Loads => "/v1/loads?include=core",
+            Self::PrometheusMetrics => "/prometheus/metrics",
+            Self::Tags => "/api/tags",
             Self::Fleet => "/paddler/v1/status",
         }
     }
@@ -57,10 +66,13 @@ impl Plan {
 
     /// What to ask of this kind of engine. [`Engine::Auto`] is asked what [`identify`](super::identify) wants to know.
     pub fn of(engine: Engine) -> Self {
-        use Endpoint::{Fleet, Health, LoraAdapters, Metrics, Models, Props, Slots, Version};
+        use Endpoint::{
+            Fleet, Health, Loads, LoraAdapters, Metrics, Models, PrometheusMetrics, Props, Slots, Tags,
+            Version,
+        };
         match engine {
             Engine::Auto => Self {
-                quick: &[Health, Props, Metrics, Version, Models],
+                quick: &[Health, Props, Metrics, Version, Models, Tags],
                 slow: &[],
             },
             Engine::Llamacpp => Self {
@@ -74,6 +86,18 @@ impl Plan {
             Engine::Openai => Self {
                 quick: &[Health],
                 slow: &[Models],
+            },
+            Engine::Sglang => Self {
+                quick: &[Health, Loads, Metrics],
+                slow: &[Models],
+            },
+            Engine::Trtllm => Self {
+                quick: &[Health, PrometheusMetrics],
+                slow: &[Models],
+            },
+            Engine::Ollama => Self {
+                quick: &[Tags],
+                slow: &[],
             },
             Engine::Paddler => Self {
                 quick: &[Fleet],

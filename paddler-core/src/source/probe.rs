@@ -61,6 +61,8 @@ pub struct ProbeAnswers<'a> {
     pub version: Option<Answer<'a>>,
     /// `GET /v1/models`
     pub models: Option<Answer<'a>>,
+    /// `GET /api/tags`
+    pub tags: Option<Answer<'a>>,
 }
 
 /// Says which engine answered like this. `None`: nothing is conclusive, ask again.
@@ -69,6 +71,7 @@ pub struct ProbeAnswers<'a> {
 /// - llama.cpp: it names itself in `Server` or as the owner of a model, has slots in its `/props`, or says in its own
 ///   way that its model is loading.
 /// - vLLM: it is the owner of a model, or has a version and a metrics page with its own metrics.
+/// - SGLang and TensorRT-LLM: it is the owner of a model. Ollama: it has a list of models in its own way.
 /// - Any other that lists a model as OpenAI does is [`Engine::Openai`].
 ///
 /// ```
@@ -90,6 +93,12 @@ pub fn identify(answers: &ProbeAnswers<'_>) -> Option<Engine> {
         Some(Engine::Llamacpp)
     } else if owned_by("vllm") || is_vllm(answers) {
         Some(Engine::Vllm)
+    } else if owned_by("sglang") {
+        Some(Engine::Sglang)
+    } else if owned_by("tensorrt_llm") {
+        Some(Engine::Trtllm)
+    } else if is_ollama(answers) {
+        Some(Engine::Ollama)
     } else if models.as_ref().is_some_and(lists_a_model) {
         Some(Engine::Openai)
     } else {
@@ -123,6 +132,17 @@ fn is_vllm(answers: &ProbeAnswers<'_>) -> bool {
     let has_version = version.is_some_and(|body| body.get("version").is_some_and(Value::is_string));
     let page = answers.metrics.filter(|answer| answer.status == 200);
     has_version && page.is_some_and(|page| samples(page.body).any(|sample| sample.name.starts_with("vllm:")))
+}
+
+/// llama.cpp has the same list, and was found out by then.
+fn is_ollama(answers: &ProbeAnswers<'_>) -> bool {
+    let tags = answers.tags.and_then(|answer| answer.json());
+    let models = tags.as_ref().and_then(|tags| tags.get("models")?.as_array());
+    models.is_some_and(|models| {
+        models
+            .iter()
+            .all(|model| model.get("name").is_some_and(Value::is_string))
+    })
 }
 
 fn listed(models: &Value) -> impl Iterator<Item = &Value> {

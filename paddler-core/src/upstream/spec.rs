@@ -116,6 +116,12 @@ pub enum Engine {
     Llamacpp,
     /// vLLM: continuous batching, KV-cache usage, adapters.
     Vllm,
+    /// SGLang: continuous batching, KV-cache usage.
+    Sglang,
+    /// TensorRT-LLM's `trtllm-serve`: continuous batching, KV-cache usage.
+    Trtllm,
+    /// Ollama: it lists its models, and tells no load.
+    Ollama,
     /// Any other OpenAI-compatible endpoint: only what we send there ourselves is known.
     Openai,
     /// Another Paddler, with upstreams of its own: as if it were one engine with all their room.

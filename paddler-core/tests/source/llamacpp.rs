@@ -128,8 +128,8 @@ fn slots_that_cannot_be_read_are_unknown() {
         ),
         (
             400,
-            r#"{"error":{"message":"model name is missing from the request"}}"#,
-            "400: model name is missing",
+            r#"{"error":{"message":"no such path"}}"#,
+            "400: no such path",
         ),
         (404, r#"{"detail":"Not Found"}"#, "404: Not Found"),
         (502, "<html>bad gateway</html>", "502"),
@@ -178,9 +178,8 @@ fn props_tell_the_slots_where_slots_do_not() {
     assert_eq!((told.slots_total, told.slots_busy), (Some(4), Some(0)));
     assert_eq!(told.degraded, []);
 
-    let router = r#"{"role":"router","max_instances":1}"#;
     let cases = [
-        (router, "missing"),
+        (r#"{"role":"other"}"#, "missing"),
         (r#"{"total_slots":0}"#, "0"),
         ("<html>", "not JSON"),
     ];
@@ -285,4 +284,22 @@ fn lora_adapters() {
     let broken = read_text(read_lora_adapters, 200, r#"[{"id":0}]"#);
     assert_eq!(broken.loaded_adapters, None);
     assert_eq!(broken.degraded[0].signal, Signal::Adapters);
+}
+
+#[test]
+fn a_server_in_router_mode_tells_its_models_and_lacks_nothing() {
+    let mut report = Report::new();
+    for (reader, name) in [
+        (read_health as Reader, "health"),
+        (read_slots, "slots"),
+        (read_metrics, "metrics"),
+        (read_props, "props"),
+        (read_models, "models"),
+    ] {
+        let recorded = Recorded::read(&format!("llamacpp_router/{name}"));
+        reader(recorded.status, &recorded.body, &mut report);
+    }
+    assert!(report.degraded.is_empty(), "{:?}", report.degraded);
+    assert_eq!((report.health, report.slots_total), (Some(Health::Ready), None));
+    assert!(matches!(&report.models, Some(Models::Listed(models)) if models.len() == 2));
 }

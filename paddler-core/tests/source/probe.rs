@@ -9,6 +9,7 @@ const NOTHING: ProbeAnswers<'_> = ProbeAnswers {
     metrics: None,
     version: None,
     models: None,
+    tags: None,
 };
 
 fn unnamed(recorded: &Recorded) -> Option<Answer<'_>> {
@@ -137,7 +138,17 @@ fn slow_paths_are_asked_on_every_tenth_poll() {
         assert!(asked.contains(&Endpoint::Slots) && asked.contains(&Endpoint::Metrics));
     }
     let paths: Vec<_> = Plan::of(Engine::Auto).asks(3).map(Endpoint::path).collect();
-    assert_eq!(paths, ["/health", "/props", "/metrics", "/version", "/v1/models"]);
+    assert_eq!(
+        paths,
+        [
+            "/health",
+            "/props",
+            "/metrics",
+            "/version",
+            "/v1/models",
+            "/api/tags"
+        ]
+    );
 }
 
 #[test]
@@ -156,5 +167,36 @@ fn a_router_is_known_by_itself_whatever_is_behind_it() {
             ..ProbeAnswers::default()
         };
         assert_eq!(identify(&answers), Some(Engine::Paddler));
+    }
+}
+
+#[test]
+fn others_are_known_by_the_owner_of_their_models_or_by_a_list_of_their_own() {
+    let owned = |owner: &str| format!(r#"{{"object":"list","data":[{{"id":"m","owned_by":"{owner}"}}]}}"#);
+    for (owner, engine) in [
+        ("sglang", Engine::Sglang),
+        ("tensorrt_llm", Engine::Trtllm),
+        ("library", Engine::Openai),
+    ] {
+        let models = owned(owner);
+        let answers = ProbeAnswers {
+            models: Some(Answer::new(200, models.as_bytes())),
+            ..NOTHING
+        };
+        assert_eq!(identify(&answers), Some(engine));
+    }
+    let models = owned("library");
+    for (tags, engine) in [
+        (r#"{"models":[{"name":"m:latest"}]}"#, Engine::Ollama),
+        (r#"{"models":[]}"#, Engine::Ollama),
+        (r#"{"models":[{"id":1}]}"#, Engine::Openai),
+        ("[]", Engine::Openai),
+    ] {
+        let answers = ProbeAnswers {
+            models: Some(Answer::new(200, models.as_bytes())),
+            tags: Some(Answer::new(200, tags.as_bytes())),
+            ..NOTHING
+        };
+        assert_eq!(identify(&answers), Some(engine), "{tags}");
     }
 }

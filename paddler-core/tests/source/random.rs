@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use paddler_core::source::prometheus::{Selector, samples};
 use paddler_core::source::vllm::VllmNames;
-use paddler_core::source::{Answer, ProbeAnswers, identify, llamacpp, openai, vllm};
+use paddler_core::source::{Answer, ProbeAnswers, identify};
+use paddler_core::source::{llamacpp, ollama, openai, paddler, sglang, vllm};
 use paddler_core::status::Report;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,6 +68,9 @@ fn run_all(status: u16, body: &[u8]) {
         openai::read_models,
         vllm::read_health,
         vllm::read_models,
+        sglang::read_loads,
+        ollama::read_tags,
+        paddler::read_status,
     ] {
         reader(status, body, &mut report);
         check(&report);
@@ -80,6 +84,7 @@ fn run_all(status: u16, body: &[u8]) {
         metrics: answer,
         version: answer,
         models: answer,
+        tags: answer,
     };
     identify(&answers);
 }

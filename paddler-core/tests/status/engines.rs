@@ -193,6 +193,92 @@ async fn an_endpoint_that_knows_no_path_serves_any_model() {
 }
 
 #[tokio::test]
+async fn sglang_is_found_out_and_tells_its_load_with_and_without_its_page_of_loads() {
+    const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","owned_by":"sglang"}]}"#;
+    const LOADS: &str = r#"{"version":"0.5.23","loads":[{"dp_rank":0,"num_running_reqs":3,"num_waiting_reqs":1,
+        "max_running_requests":64,"token_usage":0.25},{"dp_rank":1,"num_running_reqs":1,"num_waiting_reqs":0,
+        "max_running_requests":64,"token_usage":0.5}]}"#;
+    const PAGE: &str = "sglang:num_running_reqs{dp_rank=\"0\"} 3\nsglang:num_running_reqs{dp_rank=\"1\"} 1\n\
+                        sglang:num_queue_reqs{dp_rank=\"0\"} 1\nsglang:num_queue_reqs{dp_rank=\"1\"} 0\n\
+                        sglang:token_usage{dp_rank=\"0\"} 0.25\nsglang:token_usage{dp_rank=\"1\"} 0.5\n";
+    let (new, _server) = plain(|path| match path {
+        "/v1/models" => (200, MODELS),
+        "/v1/loads" => (200, LOADS),
+        "/health" => (200, ""),
+        _ => (404, ""),
+    })
+    .await;
+    let (old, _other) = plain(|path| match path {
+        "/v1/models" => (200, MODELS),
+        "/metrics" => (200, PAGE),
+        "/health" => (200, ""),
+        _ => (404, ""),
+    })
+    .await;
+    let rig = Rig::http([spec("new", &new), spec("old", &old)], quick());
+    for (id, room) in [("new", Some(128)), ("old", None)] {
+        let report = rig
+            .report(id, "its load", |report| report.running.is_some())
+            .await;
+        assert_eq!((report.running, report.waiting), (Some(4), Some(1)), "{id}");
+        assert_eq!(
+            (report.kv_cache_usage, report.max_sequences),
+            (Some(0.5), room),
+            "{id}"
+        );
+        assert_eq!(
+            (report.health, report.degraded),
+            (Some(Health::Ready), vec![]),
+            "{id}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn trtllm_and_ollama_are_found_out() {
+    let (trtllm, _server) = plain(|path| match path {
+        "/v1/models" => (
+            200,
+            r#"{"object":"list","data":[{"id":"m","owned_by":"tensorrt_llm"}]}"#,
+        ),
+        "/prometheus/metrics" => (
+            200,
+            "trtllm_num_requests_running 2\ntrtllm_num_requests_waiting 0\ntrtllm_kv_cache_utilization 0.1\n",
+        ),
+        "/health" => (200, ""),
+        // Something else than figures for Prometheus.
+        "/metrics" => (200, "[]"),
+        _ => (404, ""),
+    })
+    .await;
+    let (ollama, _other) = plain(|path| match path {
+        "/v1/models" => (
+            200,
+            r#"{"object":"list","data":[{"id":"m:latest","owned_by":"library"}]}"#,
+        ),
+        "/api/tags" => (
+            200,
+            r#"{"models":[{"name":"m:latest","model":"m:latest","size":1}]}"#,
+        ),
+        _ => (404, "404 page not found"),
+    })
+    .await;
+    let rig = Rig::http([spec("t", &trtllm), spec("o", &ollama)], quick());
+    let report = rig
+        .report("t", "its load", |report| report.running.is_some())
+        .await;
+    assert_eq!((report.running, report.kv_cache_usage), (Some(2), Some(0.1)));
+    assert_eq!(report.degraded, []);
+    let report = rig
+        .report("o", "its models", |report| report.models.is_some())
+        .await;
+    let mut entry = ModelEntry::new("m:latest");
+    entry.aliases.push("m".into());
+    assert_eq!(report.models, Some(Models::Listed(vec![entry])));
+    assert_eq!((report.health, report.degraded), (Some(Health::Ready), vec![]));
+}
+
+#[tokio::test]
 async fn a_portal_that_answers_everything_is_no_engine() {
     let (url, _server) = plain(|_| (200, "<html>please log in</html>")).await;
     let rig = Rig::http([spec("p", &url)], quick());

@@ -13,10 +13,13 @@ use crate::upstream::{
     Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
 };
 
-const ENGINES: [(&str, Engine); 5] = [
+const ENGINES: [(&str, Engine); 8] = [
     ("auto", Engine::Auto),
     ("llamacpp", Engine::Llamacpp),
     ("vllm", Engine::Vllm),
+    ("sglang", Engine::Sglang),
+    ("trtllm", Engine::Trtllm),
+    ("ollama", Engine::Ollama),
     ("openai", Engine::Openai),
     ("paddler", Engine::Paddler),
 ];

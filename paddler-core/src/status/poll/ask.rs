@@ -9,9 +9,8 @@ use http_body_util::{BodyExt, Limited};
 
 use crate::forward::{Body, BoxError};
 use crate::source::vllm::VllmNames;
-use crate::source::{
-    Answer, Endpoint, Plan, ProbeAnswers, identify, llamacpp, openai, paddler, refusal, vllm,
-};
+use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
+use crate::source::{llamacpp, ollama, openai, paddler, sglang, trtllm, vllm};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report};
 use crate::upstream::{CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec};
 
@@ -119,6 +118,10 @@ impl Asker {
             if number == plan.quick.len() {
                 quickly_degraded = report.degraded.len();
             }
+            if endpoint == Endpoint::Metrics && engine == Engine::Sglang && report.running.is_some() {
+                // Told by what was asked before.
+                continue;
+            }
             let answer = self.get(endpoint).await?;
             self.read(engine, endpoint, &answer, &mut report);
             if report.health == Some(Health::Loading) {
@@ -157,6 +160,16 @@ impl Asker {
             (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
             (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
             (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
+            (Engine::Sglang | Engine::Trtllm, Endpoint::Health) => vllm::read_health(status, body, report),
+            (Engine::Sglang | Engine::Trtllm, Endpoint::Models) => vllm::read_models(status, body, report),
+            (Engine::Sglang, Endpoint::Loads) => sglang::read_loads(status, body, report),
+            (Engine::Sglang, Endpoint::Metrics) => {
+                vllm::read_metrics(status, body, &sglang::names(), report);
+            }
+            (Engine::Trtllm, Endpoint::PrometheusMetrics) => {
+                vllm::read_metrics(status, body, &trtllm::names(), report);
+            }
+            (Engine::Ollama, Endpoint::Tags) => ollama::read_tags(status, body, report),
             (Engine::Paddler, Endpoint::Fleet) => paddler::read_status(status, body, report),
             (_, Endpoint::Health) => openai::read_health(status, body, report),
             (_, Endpoint::Models) => openai::read_models(status, body, report),
@@ -185,6 +198,7 @@ impl Asker {
             metrics: answer(Endpoint::Metrics),
             version: answer(Endpoint::Version),
             models: answer(Endpoint::Models),
+            tags: answer(Endpoint::Tags),
         };
         // It answers HTTP and has no list of models: only what we send there ourselves is to be known.
         let (status, words) = answers.models.map_or((0, String::new()), |models| {
