@@ -20,7 +20,6 @@ struct Tags {
 
 #[derive(Deserialize)]
 struct Tagged {
-    #[serde(alias = "model")]
     name: String,
 }
 
