@@ -125,6 +125,7 @@ mod local;
 mod metered;
 mod no_place;
 mod options;
+mod owners;
 mod pace;
 mod peer;
 mod permit;

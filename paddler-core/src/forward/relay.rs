@@ -17,6 +17,7 @@ use tracing::Span;
 use super::body::{Body, BoxError};
 use super::headers::{begins, strip_hop_by_hop};
 use super::metered::{Bill, Metered};
+use super::owners::Learner;
 use super::refusal::Refusal;
 use super::story::Story;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
@@ -54,6 +55,8 @@ pub(super) struct Relay {
     /// Whoever is charged by what it uses, until the end.
     metered: Option<Metered>,
     clock: Clock,
+    /// What it makes is remembered.
+    learner: Option<Learner>,
     story: Story,
     metrics: Arc<Metrics>,
     _in_flight: InFlight,
@@ -72,6 +75,7 @@ pub(super) struct Request {
     /// What its log lines belong to.
     pub(super) span: Span,
     pub(super) dialect: Dialect,
+    pub(super) learner: Option<Learner>,
     pub(super) story: Story,
     pub(super) metrics: Arc<Metrics>,
     pub(super) in_flight: InFlight,
@@ -110,6 +114,7 @@ impl Relay {
             hurried,
             span,
             dialect,
+            learner,
             mut story,
             metrics,
             in_flight,
@@ -137,6 +142,7 @@ impl Relay {
             done: false,
             metered: Some(Metered::new(bill, headers, story.reads_usage())),
             clock,
+            learner,
             story,
             metrics,
             _in_flight: in_flight,
@@ -181,6 +187,11 @@ impl Relay {
         }
         if let Some(metered) = &mut self.metered {
             metered.saw(bytes);
+        }
+        if let (Some(learner), Some(lease)) = (&mut self.learner, &self.lease)
+            && !learner.saw(bytes, lease.upstream())
+        {
+            self.learner = None;
         }
         self.story.saw(bytes.len());
     }

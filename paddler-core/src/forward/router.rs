@@ -25,6 +25,7 @@ use super::forwarded::Via;
 use super::held::Budget;
 use super::local;
 use super::options::RouterOptions;
+use super::owners::Owners;
 use super::refusal::Refusal;
 use super::story::Story;
 use super::trace;
@@ -79,6 +80,7 @@ struct Inner {
     budget: Arc<Budget>,
     retries: RetryBudget,
     metrics: Arc<Metrics>,
+    owners: Arc<Owners>,
     stopping: AtomicBool,
     via: Via,
     handing_out: AbortHandle,
@@ -133,6 +135,7 @@ impl Router {
             budget: Arc::default(),
             retries: RetryBudget::default(),
             metrics: Arc::default(),
+            owners: Arc::default(),
             stopping: AtomicBool::new(false),
             via: Via::new(name),
             handing_out,

@@ -24,6 +24,7 @@ mod keys;
 mod leaving;
 mod nested;
 mod overload;
+mod owners;
 mod passing;
 mod patience;
 mod peers;

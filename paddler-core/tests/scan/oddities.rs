@@ -370,3 +370,17 @@ fn an_adapter_that_is_asked_for_beside_the_model_is_seen() {
     let long = format!("{{\"lora_path\":\"{}\"}}", "a".repeat(1_025));
     assert_eq!(scan(long).unwrap().adapter, AskedAdapter::Unclear);
 }
+
+#[test]
+fn what_a_request_refers_to_is_kept() {
+    for (body, refers) in [
+        (r#"{"previous_response_id":"resp_1"}"#, Some("resp_1")),
+        (r#"{"conversation":"conv_1"}"#, Some("conv_1")),
+        (r#"{"input_file_id":"file-\u0031"}"#, Some("file-1")),
+        (r#"{"previous_response_id":null,"conversation":{"id":"c"}}"#, None),
+        (r#"{"previous_response_id":""}"#, None),
+        (r#"{"input":[{"previous_response_id":"resp_1"}]}"#, None),
+    ] {
+        assert_eq!(accepted(body).refers.as_deref(), refers, "{body}");
+    }
+}

@@ -58,6 +58,7 @@ fn request(stages: Stages) -> Request {
         hurried: false,
         span: Span::none(),
         dialect: Dialect::Openai,
+        learner: None,
         story: Story::default(),
         in_flight: metrics.arrived(),
         metrics,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{ACCEPT_ENCODING, HOST};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Response, StatusCode, Uri};
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -25,6 +25,7 @@ use crate::forward::intake::{self, Intake};
 use crate::forward::local;
 use crate::forward::metered::Bill;
 use crate::forward::options::RouterOptions;
+use crate::forward::owners;
 use crate::forward::peer::Origin;
 use crate::forward::permit;
 use crate::forward::refusal::Refusal;
@@ -40,7 +41,7 @@ use crate::forward::waiting::Owed;
 use crate::observe::{InFlight, Metrics};
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route, Scanned};
-use crate::upstream::{Carried, Dispatch, Only};
+use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
 /// A request from its arrival to its answer. Dropped before that, its client has left.
 pub(super) struct Arrival {
@@ -91,6 +92,7 @@ struct Head {
 struct Passage<'a> {
     inner: &'a Inner,
     options: &'a RouterOptions,
+    method: &'a Method,
     path: &'a str,
     route: &'a Route,
     /// Who asks, if that is known.
@@ -122,9 +124,11 @@ impl Router {
             };
             return local::answer(path, &known);
         }
+        let method = parts.method.clone();
         let passage = Passage {
             inner,
             options: &options,
+            method: &method,
             path,
             route,
             client: client.as_deref(),
@@ -220,7 +224,8 @@ impl<'a> Passage<'a> {
             // The weight of a gateway's own key is not that of each tenant behind it.
             (facts.tenant, facts.tenant_weight) = (Some(tenant), 1);
         }
-        facts.only = head.parts.extensions.get().map(|Only(ids)| ids.clone());
+        let only = head.parts.extensions.get().map(|Only(ids)| ids.clone());
+        facts.only = only.or_else(|| self.owner(intake));
         if let Some(host) = &options.annotate {
             host.annotate(&head.parts.headers, &mut facts);
         }
@@ -231,6 +236,15 @@ impl<'a> Passage<'a> {
             facts.replayable = false;
         }
         Ok((facts, allowed))
+    }
+
+    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left keeps nothing.
+    fn owner(&self, intake: &Intake) -> Option<Arc<[UpstreamId]>> {
+        let by_body = || intake.scanned.as_ref()?.refers.as_deref();
+        let id = owners::in_path(self.path).or_else(by_body)?;
+        let owner = self.inner.owners.of(id)?;
+        let is_there = self.inner.published.load().index(owner.as_str()).is_some();
+        is_there.then(|| [owner].into())
     }
 
     /// Whether this client may ask for that, and now.
@@ -359,7 +373,10 @@ impl<'a> Passage<'a> {
             hurried,
         } = answered;
         let (head, body) = response.into_parts();
+        let asked = (self.method, self.path);
+        let told = (head.status.is_success(), &head.headers);
         let request = relay::Request {
+            learner: self.inner.owners.learn(asked, told),
             lease,
             bill: Bill {
                 place: owed,

@@ -58,6 +58,7 @@ pub(super) struct Capture {
     store: Option<bool>,
     background: bool,
     previous_response: bool,
+    refers: Option<String>,
     user: Option<String>,
     adapter: AskedAdapter,
     tallies: [Tally; TEXT_KEYS.len()],
@@ -81,6 +82,7 @@ impl Capture {
             store: None,
             background: false,
             previous_response: false,
+            refers: None,
             user: None,
             adapter: AskedAdapter::None,
             tallies: [Tally::default(); TEXT_KEYS.len()],
@@ -126,7 +128,7 @@ impl Capture {
         self.length = 0;
         self.keeps = match self.field {
             Field::Text(_) => false,
-            Field::Model | Field::User if place.depth == 1 => true,
+            Field::Model | Field::User | Field::PreviousResponse | Field::Refers if place.depth == 1 => true,
             _ => self.is_adapter(place),
         };
         if self.keeps {
@@ -234,7 +236,11 @@ impl Capture {
             // Engines coerce what is no bool, each in its own way: only what none reads as false is false.
             Field::Store => self.store = (value != Value::Null).then_some(value != Value::Bool(false)),
             Field::Background => self.background = !matches!(value, Value::Null | Value::Bool(false)),
-            Field::PreviousResponse => self.previous_response = value != Value::Null,
+            Field::PreviousResponse => {
+                self.previous_response = value != Value::Null;
+                self.refers(value);
+            }
+            Field::Refers => self.refers(value),
             Field::User => {
                 self.user = if value == Value::String {
                     self.take_kept()
@@ -247,6 +253,13 @@ impl Capture {
             Field::Adapter | Field::Text(_) | Field::Ignored => {}
         }
         Ok(())
+    }
+
+    /// The last one that says something counts: all of them are at one upstream.
+    fn refers(&mut self, value: Value) {
+        if value == Value::String {
+            self.refers = self.take_kept();
+        }
     }
 
     fn tally(&mut self, index: usize, place: Place, value: Value) {
@@ -327,6 +340,7 @@ impl Capture {
             store: self.store,
             background: self.background,
             previous_response: self.previous_response,
+            refers: self.refers.filter(|id| !id.is_empty()).map(Arc::from),
             user: self.user.filter(|user| !user.is_empty()).map(Arc::from),
             adapter: self.adapter,
             prompt_bytes: self.tallies.iter().map(|tally| tally.bytes).sum(),

@@ -62,6 +62,8 @@ pub(super) enum Field {
     Store,
     Background,
     PreviousResponse,
+    /// It names what another request has made.
+    Refers,
     User,
     Adapter,
     /// What it holds may name an adapter.
@@ -78,6 +80,7 @@ impl Field {
             b"store" => Self::Store,
             b"background" => Self::Background,
             b"previous_response_id" => Self::PreviousResponse,
+            b"conversation" | b"input_file_id" => Self::Refers,
             b"user" => Self::User,
             // No other character folds to one of these letters, so that ASCII is enough.
             _ if key.eq_ignore_ascii_case(b"model") => Self::Model,

@@ -135,6 +135,9 @@ pub struct Scanned {
     pub background: bool,
     /// Whether `previous_response_id` is there and not null.
     pub previous_response: bool,
+    /// What another request has made, by its id: `previous_response_id`, `conversation` or `input_file_id`, where it is a string,
+    /// not empty and not longer than [`ScanLimits::max_captured`].
+    pub refers: Option<Arc<str>>,
     /// `user`: a string, not empty, not longer than [`ScanLimits::max_captured`]; else `None`.
     pub user: Option<Arc<str>>,
     /// What stands under keys that begin with `lora`, `adapter` or `peft`, such as `lora_path`, ignoring ASCII case, `-` and
