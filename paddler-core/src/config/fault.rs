@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::read::Path;
+use super::schema::{Shapes, Slot};
 use super::value::Place;
 
 /// One thing that is wrong.
@@ -108,10 +109,41 @@ impl std::error::Error for ConfigFaults {}
 pub(super) struct Faults {
     faults: Vec<Fault>,
     more: usize,
+    /// What readers take, where that is what they are asked.
+    shapes: Option<Box<Shapes>>,
 }
 
 impl Faults {
+    /// For readers that are asked what they take; no fault is meant then.
+    pub(super) fn noting() -> Self {
+        Self {
+            shapes: Some(Box::default()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether readers are asked what they take, and not what stands there.
+    pub(super) fn notes(&self) -> bool {
+        self.shapes.is_some()
+    }
+
+    pub(super) fn shapes(&mut self) -> Option<&mut Shapes> {
+        self.shapes.as_deref_mut()
+    }
+
+    /// Where it is noted what a reader takes at this path, if that is asked.
+    pub(super) fn slot(&mut self, path: &Path<'_>) -> Option<&mut Slot> {
+        self.shapes().map(|shapes| shapes.at(path))
+    }
+
+    pub(super) fn into_shapes(self) -> Shapes {
+        self.shapes.map(|shapes| *shapes).unwrap_or_default()
+    }
+
     pub(super) fn push(&mut self, mut fault: Fault) {
+        if self.notes() {
+            return;
+        }
         fault.problem = flat(&fault.problem);
         fault.mend = fault.mend.as_deref().map(flat);
         if self.faults.len() < ConfigFaults::MOST {
@@ -134,6 +166,9 @@ impl Faults {
         problem: impl Into<String>,
         mend: Option<String>,
     ) {
+        if self.notes() {
+            return;
+        }
         if self.faults.len() < ConfigFaults::MOST {
             let fault = Fault::new(path.to_string(), place, problem);
             self.push(Fault { mend, ..fault });

@@ -12,6 +12,7 @@
 //! [`tree`].
 
 mod fault;
+mod fields;
 #[cfg(feature = "keys")]
 pub(crate) mod keys;
 mod network;
@@ -19,6 +20,7 @@ mod read;
 mod registry;
 mod report;
 mod router;
+mod schema;
 #[cfg(feature = "proxy")]
 mod serve;
 mod suggest;

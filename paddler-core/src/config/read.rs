@@ -8,7 +8,11 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::fault::Faults;
+pub(super) use super::fields::Fields;
+use super::schema::{ANY, PROBE};
 use super::suggest;
 use super::units;
 use super::value::{Key, Kind, Place, Value, quoted};
@@ -17,9 +21,11 @@ use super::value::{Key, Kind, Place, Value, quoted};
 #[derive(Clone, Default)]
 pub(super) struct Path<'v>(Option<Rc<(Path<'v>, Step<'v>)>>);
 
-enum Step<'v> {
+pub(super) enum Step<'v> {
     Key(&'v str),
     Index(usize),
+    /// A part of the language that can stand in many places, as if it stood at the root.
+    Part(&'static str),
 }
 
 impl<'v> Path<'v> {
@@ -29,6 +35,22 @@ impl<'v> Path<'v> {
 
     pub(super) fn index(&self, index: usize) -> Self {
         Self(Some(Rc::new((self.clone(), Step::Index(index)))))
+    }
+
+    pub(super) fn part(name: &'static str) -> Self {
+        Self(Some(Rc::new((Self::default(), Step::Part(name)))))
+    }
+
+    /// From the root on.
+    pub(super) fn steps(&self) -> Vec<&Step<'v>> {
+        let mut steps = Vec::new();
+        let mut path = self;
+        while let Some((parent, step)) = path.0.as_deref() {
+            steps.push(step);
+            path = parent;
+        }
+        steps.reverse();
+        steps
     }
 }
 
@@ -41,6 +63,7 @@ impl fmt::Display for Path<'_> {
         parent.fmt(f)?;
         match step {
             Step::Index(index) => write!(f, "[{index}]"),
+            Step::Part(name) => f.write_str(name),
             Step::Key(key) => {
                 let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
                 if key.is_empty() || key.len() > 60 || !key.chars().all(plain) {
@@ -106,6 +129,7 @@ impl<'v> At<'v> {
     }
 
     pub(super) fn text(&self, faults: &mut Faults) -> Option<&'v str> {
+        self.takes(faults, || json!({"type": "string", "minLength": 1}));
         match &self.value.kind {
             Kind::String(text) if text.is_empty() => {
                 self.fault(faults, "the text is empty");
@@ -122,6 +146,7 @@ impl<'v> At<'v> {
     }
 
     pub(super) fn bool(&self, faults: &mut Faults) -> Option<bool> {
+        self.takes(faults, || json!({"type": "boolean"}));
         match self.value.kind {
             Kind::Bool(flag) => Some(flag),
             _ => self.wrong(faults, "true or false"),
@@ -134,6 +159,10 @@ impl<'v> At<'v> {
         faults: &mut Faults,
         range: RangeInclusive<i64>,
     ) -> Option<T> {
+        self.takes(
+            faults,
+            || json!({"type": "integer", "minimum": range.start(), "maximum": range.end()}),
+        );
         let Kind::Int(number) = self.value.kind else {
             return self.wrong(faults, "a whole number");
         };
@@ -148,6 +177,17 @@ impl<'v> At<'v> {
 
     /// A number of the range, whole or not; never NaN.
     pub(super) fn number(&self, faults: &mut Faults, range: RangeInclusive<f64>) -> Option<f64> {
+        // Beyond this, the limit is only that of the type.
+        let bounded = |limit: f64| limit.abs() < f64::from(f32::MAX);
+        self.takes(faults, || {
+            let mut number = json!({"type": "number"});
+            for (key, limit) in [("minimum", *range.start()), ("maximum", *range.end())] {
+                if bounded(limit) {
+                    number[key] = limit.into();
+                }
+            }
+            number
+        });
         let number = match self.value.kind {
             Kind::Int(number) => number as f64,
             Kind::Float(number) => number,
@@ -158,8 +198,6 @@ impl<'v> At<'v> {
             return Some(number);
         }
         let shown = self.value.what();
-        // Beyond this, the limit is only that of the type.
-        let bounded = |limit: f64| limit.abs() < f64::from(f32::MAX);
         let problem = match (*range.start(), *range.end()) {
             (least, _) if !bounded(least) => format!("{shown} is not a finite number"),
             (least, most) if !bounded(most) => format!("{shown} is out of range: at least {least}"),
@@ -171,6 +209,13 @@ impl<'v> At<'v> {
 
     /// A share of the range, as a number or in percent: 0.25 is 25%.
     pub(super) fn share(&self, faults: &mut Faults, range: RangeInclusive<f64>) -> Option<f64> {
+        if faults.notes() {
+            self.takes(
+                faults,
+                || json!({"type": "string", "pattern": r"^[0-9]+(\.[0-9]*)?\s*%$"}),
+            );
+            return self.number(faults, range);
+        }
         let percent = match &self.value.kind {
             Kind::Int(_) | Kind::Float(_) => return self.number(faults, range),
             Kind::String(text) => text.strip_suffix('%'),
@@ -192,6 +237,11 @@ impl<'v> At<'v> {
     }
 
     pub(super) fn duration(&self, faults: &mut Faults, range: RangeInclusive<Duration>) -> Option<Duration> {
+        let [least, most] = [range.start(), range.end()].map(|end| units::show_duration(*end));
+        self.takes(faults, || {
+            let what = format!("A time of {least} to {most}.");
+            json!({"type": "string", "pattern": units::duration_pattern(), "description": what})
+        });
         let parsed = match &self.value.kind {
             Kind::String(text) => units::duration(text),
             Kind::Int(_) | Kind::Float(_) => Err(units::needs_unit(&self.value.what(), "s")),
@@ -199,8 +249,7 @@ impl<'v> At<'v> {
         };
         let duration = self.parsed(faults, parsed)?;
         if !range.contains(&duration) {
-            let (least, most) = range.into_inner();
-            let [duration, least, most] = [duration, least, most].map(units::show_duration);
+            let duration = units::show_duration(duration);
             self.fault(faults, format!("{duration} is out of range: {least} to {most}"));
             return None;
         }
@@ -208,6 +257,11 @@ impl<'v> At<'v> {
     }
 
     pub(super) fn bytes(&self, faults: &mut Faults, range: RangeInclusive<u64>) -> Option<u64> {
+        let [least, most] = [range.start(), range.end()].map(|end| units::show_bytes(*end));
+        self.takes(faults, || {
+            let what = format!("A size of {least} to {most}.");
+            json!({"type": "string", "pattern": units::bytes_pattern(), "description": what})
+        });
         let parsed = match &self.value.kind {
             Kind::String(text) => units::bytes(text),
             Kind::Int(_) | Kind::Float(_) => Err(units::needs_unit(&self.value.what(), "MiB")),
@@ -215,8 +269,7 @@ impl<'v> At<'v> {
         };
         let bytes = self.parsed(faults, parsed)?;
         if !range.contains(&bytes) {
-            let (least, most) = range.into_inner();
-            let [bytes, least, most] = [bytes, least, most].map(units::show_bytes);
+            let bytes = units::show_bytes(bytes);
             self.fault(faults, format!("{bytes} is out of range: {least} to {most}"));
             return None;
         }
@@ -236,6 +289,9 @@ impl<'v> At<'v> {
 
     /// One of these words, as what stands beside it.
     pub(super) fn word<T: Clone>(&self, faults: &mut Faults, words: &[(&str, T)]) -> Option<T> {
+        for (word, _) in words {
+            self.takes_word(faults, word);
+        }
         let names = || words.iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let Kind::String(text) = &self.value.kind else {
             return self.wrong(faults, &format!("one of {}", names().join(", ")));
@@ -250,6 +306,10 @@ impl<'v> At<'v> {
 
     /// What a list holds.
     pub(super) fn list(&self, faults: &mut Faults) -> Option<Vec<At<'v>>> {
+        if let Some(slot) = faults.slot(&self.path) {
+            slot.list();
+            return Some(vec![Self::probe(self.path.index(0))]);
+        }
         let Kind::List(values) = &self.value.kind else {
             return self.wrong(faults, "a list");
         };
@@ -264,6 +324,9 @@ impl<'v> At<'v> {
     /// What a list holds that has something in it.
     pub(super) fn some_list(&self, faults: &mut Faults) -> Option<Vec<At<'v>>> {
         let list = self.list(faults)?;
+        if let Some(slot) = faults.slot(&self.path) {
+            slot.not_empty();
+        }
         if list.is_empty() {
             self.fault(faults, "the list is empty");
             return None;
@@ -273,6 +336,10 @@ impl<'v> At<'v> {
 
     /// The keys of a map, in order, with what stands under them.
     pub(super) fn pairs(&self, faults: &mut Faults) -> Option<Vec<(&'v Key, At<'v>)>> {
+        if let Some(slot) = faults.slot(&self.path) {
+            slot.map();
+            return Some(vec![(&ANY, Self::probe(self.path.key(&ANY.text)))]);
+        }
         let Kind::Map(pairs) = &self.value.kind else {
             return self.wrong(faults, "a map");
         };
@@ -280,82 +347,11 @@ impl<'v> At<'v> {
         Some(pairs.collect())
     }
 
-    /// A map whose keys are known.
-    pub(super) fn fields(&self, faults: &mut Faults) -> Option<Fields<'v>> {
-        Some(Fields {
-            place: self.place,
-            path: self.path.clone(),
-            pairs: self.pairs(faults)?,
-            known: Vec::new(),
-        })
-    }
-}
-
-/// A map while its fields are taken out. What nobody asks for is a fault at the end.
-pub(super) struct Fields<'v> {
-    path: Path<'v>,
-    place: Option<Place>,
-    pairs: Vec<(&'v Key, At<'v>)>,
-    known: Vec<&'static str>,
-}
-
-impl<'v> Fields<'v> {
-    /// What stands under a key. A key with nothing under it is a fault: it was meant to say something.
-    pub(super) fn take(&mut self, name: &'static str, faults: &mut Faults) -> Option<At<'v>> {
-        let at = self.take_any(name)?;
-        if at.value.kind == Kind::Null {
-            at.fault_mend(
-                faults,
-                "nothing is written here",
-                "write the value, or leave the key out",
-            );
-            return None;
-        }
-        Some(at)
-    }
-
-    /// What stands under a key, unless that is nothing.
-    pub(super) fn take_said(&mut self, name: &'static str) -> Option<At<'v>> {
-        self.take_any(name).filter(|at| at.value.kind != Kind::Null)
-    }
-
-    /// What is wrong with the whole.
-    pub(super) fn fault_mend(&self, faults: &mut Faults, problem: String, mend: &str) {
-        faults.add(&self.path, self.place, problem, Some(mend.into()));
-    }
-
-    /// What stands under a key, also nothing.
-    pub(super) fn take_any(&mut self, name: &'static str) -> Option<At<'v>> {
-        self.know(name);
-        let index = self.pairs.iter().position(|(key, _)| key.text == name)?;
-        Some(self.pairs.remove(index).1)
-    }
-
-    /// What stands under a key that has to be there.
-    pub(super) fn need(&mut self, name: &'static str, faults: &mut Faults) -> Option<At<'v>> {
-        if !self.has(name) {
-            self.know(name);
-            faults.add(&self.path, self.place, format!("`{name}` is missing"), None);
-            return None;
-        }
-        self.take(name, faults)
-    }
-
-    fn know(&mut self, name: &'static str) {
-        if !self.known.contains(&name) {
-            self.known.push(name);
-        }
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.pairs.iter().any(|(key, _)| key.text == name)
-    }
-
-    /// Every key that is left is one that nobody knows.
-    pub(super) fn end(self, faults: &mut Faults) {
-        for (key, at) in &self.pairs {
-            let mend = suggest::mend(&key.text, &self.known);
-            faults.add(&at.path, key.place, "unknown key", mend);
+    /// What stands at a path while readers are asked what they take.
+    pub(super) fn probe(path: Path<'v>) -> Self {
+        Self {
+            path,
+            ..Self::root(&PROBE)
         }
     }
 }

@@ -59,6 +59,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::files::{FilePurpose, NamedFile};
+pub(super) use self::fill::config as read_over;
 pub use self::health::{HealthRules, Retry};
 pub use self::limits::Limits;
 pub use self::queue::Queue;

@@ -132,6 +132,11 @@ pub(super) fn tree(fields: &mut Fields<'_>, registry: &Registry, faults: &mut Fa
         );
     }
     let at = fields.take("tree", faults)?;
+    if faults.notes() {
+        BUILT_IN.iter().for_each(|(name, _)| at.takes_word(faults, name));
+        seed(&at, faults);
+        return Compiler { registry, faults }.tree(&at, Signals::default());
+    }
     let tree = match &at.value.kind {
         Kind::String(name) => named(&at, name, faults),
         Kind::Map(pairs) if pairs.iter().any(|(key, _)| key.text == "seed") => seed(&at, faults),
@@ -146,6 +151,14 @@ pub(super) fn tree(fields: &mut Fields<'_>, registry: &Registry, faults: &mut Fa
     tree
 }
 
+type Build = fn() -> Tree;
+
+const BUILT_IN: [(&str, Build); 3] = [
+    ("gateway", trees::gateway),
+    ("balancer", trees::balancer),
+    ("seed", trees::seed),
+];
+
 /// What reads the nodes: the names it knows, and where faults go.
 struct Compiler<'c> {
     registry: &'c Registry,
@@ -153,34 +166,36 @@ struct Compiler<'c> {
 }
 
 fn named(at: &At<'_>, name: &str, faults: &mut Faults) -> Option<Tree> {
-    match name {
-        "gateway" => Some(trees::gateway()),
-        "balancer" => Some(trees::balancer()),
-        "seed" => Some(trees::seed()),
-        _ => {
-            let mend = suggest::mend(name, &["gateway", "balancer", "seed"]);
-            let problem = format!("{} is not a built-in tree", quoted(name));
-            faults.add(&at.path, at.place, problem, mend);
-            None
-        }
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    if found.is_none() {
+        let mend = suggest::mend(name, &BUILT_IN.map(|(name, _)| name));
+        let problem = format!("{} is not a built-in tree", quoted(name));
+        faults.add(&at.path, at.place, problem, mend);
     }
+    found.map(|(_, build)| build())
 }
 
 /// `{seed: {low_queue: 50, shed_queue: 5, shed_kv_cache: 0.8}}`, each of which may be left out.
 fn seed(at: &At<'_>, faults: &mut Faults) -> Option<Tree> {
     let mut fields = at.fields(faults)?;
-    let inner = fields.take("seed", faults);
+    let inner = fields.need("seed", faults);
     fields.end(faults);
     let mut fields = inner?.fields(faults)?;
     let default = SeedThresholds::default();
-    let mut queue = |name, default| match fields.take(name, faults) {
-        Some(at) => at.whole(faults, 0..=i64::from(u32::MAX)),
+    let mut queue = |name, default: u32| match fields.take(name, faults) {
+        Some(at) => {
+            at.defaults_to(faults, || default.into());
+            at.whole(faults, 0..=i64::from(u32::MAX))
+        }
         None => Some(default),
     };
     let low_queue = queue("low_queue", default.low_queue);
     let shed_queue = queue("shed_queue", default.shed_queue);
     let shed_kv_cache = match fields.take("shed_kv_cache", faults) {
-        Some(at) => at.number(faults, 0.0..=1.0),
+        Some(at) => {
+            at.defaults_to(faults, || default.shed_kv_cache.into());
+            at.number(faults, 0.0..=1.0)
+        }
         None => Some(default.shed_kv_cache),
     };
     fields.end(faults);

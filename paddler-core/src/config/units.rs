@@ -15,11 +15,42 @@ pub(super) fn needs_unit(number: &str, unit: &str) -> Wrong {
     )
 }
 
+/// In milliseconds.
+const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+
+/// In bytes.
+const SIZES: [(&str, u64); 10] = [
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1000),
+    ("KB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+];
+
+/// What a length of time looks like, as a regular expression.
+pub(super) fn duration_pattern() -> String {
+    pattern(&TIMES)
+}
+
+/// What a size looks like, as a regular expression.
+pub(super) fn bytes_pattern() -> String {
+    pattern(&SIZES)
+}
+
+fn pattern(units: &[(&str, u64)]) -> String {
+    let units: Vec<_> = units.iter().map(|(unit, _)| *unit).collect();
+    format!(r"^[0-9]+(\.[0-9]*)?\s*({})$", units.join("|"))
+}
+
 /// A length of time: a number, whole or decimal, and `ms`, `s`, `m` or `h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, Wrong> {
-    const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let form = "write a number and ms, s, m or h: 250ms, 10s, 5m, 1h";
-    let (number, millis) = split(text, &UNITS, form)?;
+    let (number, millis) = split(text, &TIMES, form)?;
     let wrong = || (format!("{} is not a length of time", quoted(text)), form.into());
     match number.parse::<u64>() {
         Ok(whole) => whole
@@ -36,20 +67,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, Wrong> {
 /// A number of bytes: a number, whole or decimal, and `B`, `KiB`, `MiB`, `GiB`, `TiB` (by 1024) or `KB`, `MB`, `GB`, `TB`
 /// (by 1000).
 pub(super) fn bytes(text: &str) -> Result<u64, Wrong> {
-    const UNITS: [(&str, u64); 10] = [
-        ("B", 1),
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-        ("kB", 1000),
-        ("KB", 1000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("TB", 1_000_000_000_000),
-    ];
     let form = "write a number and B, KiB, MiB, GiB or TiB (KB, MB, GB, TB count by 1000): 64KiB, 1GiB";
-    let (number, unit) = split(text, &UNITS, form)?;
+    let (number, unit) = split(text, &SIZES, form)?;
     let wrong = || (format!("{} is not a size", quoted(text)), form.into());
     match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(unit).ok_or_else(wrong),

@@ -11,7 +11,7 @@ use paddler_core::config::{Config, Mode, Registry};
 use crate::check::check;
 
 /// The files of a folder of the corpus, by name.
-fn corpus(folder: &str) -> BTreeMap<String, String> {
+pub(crate) fn corpus(folder: &str) -> BTreeMap<String, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/corpus/config")
         .join(folder);

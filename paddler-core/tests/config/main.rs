@@ -7,5 +7,6 @@ mod check;
 mod corpus;
 mod hostile;
 mod registry;
+mod schema;
 mod settings;
 mod tree;

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::{
     AdminPaths, Config, Forwarded, Forwarding, Poll, Shutdown, Traceparent, UpstreamConfig, WebSockets,
     health, limits, queue, timeouts, tls, upstream,
@@ -13,6 +15,7 @@ use crate::config::network::Network;
 use crate::config::read::{At, Fields};
 use crate::config::registry::Registry;
 use crate::config::tree;
+use crate::config::units::{show_bytes, show_duration};
 use crate::config::value::{Kind, Value, quoted};
 use crate::schedule::{Tree, trees};
 
@@ -24,7 +27,7 @@ pub(super) const KIB: u64 = 1 << 10;
 pub(super) const TIB: u64 = 1 << 40;
 
 /// Reads the whole file. A setting that is faulty keeps its default, and the faults say that nothing is to be built.
-pub(super) fn config(
+pub(in crate::config) fn config(
     value: &Value,
     mut config: Config,
     registry: &Registry,
@@ -182,10 +185,15 @@ pub(super) fn section<'v>(
 fn listeners(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
     let listen = fields.take("listen", faults);
     if let Some(at) = &listen {
+        at.defaults_to(faults, || config.listen.to_string().into());
         config.listen = address(at, faults).unwrap_or(config.listen);
     }
     let management = fields.take("management", faults);
     if let Some(at) = &management {
+        at.takes_word(faults, "off");
+        at.defaults_to(faults, || {
+            config.management.map(|address| address.to_string()).into()
+        });
         match &at.value.kind {
             Kind::String(off) if off == "off" => config.management = None,
             Kind::Bool(false) => {
@@ -210,6 +218,10 @@ fn listeners(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) 
 }
 
 fn address(at: &At<'_>, faults: &mut Faults) -> Option<SocketAddr> {
+    at.takes(faults, || {
+        let what = "An address with a port, such as 127.0.0.1:8080 or \"[::1]:8080\".";
+        json!({"type": "string", "pattern": ":[0-9]+$", "description": what})
+    });
     if let Kind::Int(port @ 0..=65535) = at.value.kind {
         let mend = format!("write 127.0.0.1:{port}, or 0.0.0.0:{port} for every network");
         at.fault_mend(faults, format!("{port} is a port without an address"), mend);
@@ -245,9 +257,10 @@ pub(super) fn duration(
     into: &mut Duration,
     faults: &mut Faults,
 ) {
-    let read = fields
-        .take(name, faults)
-        .and_then(|at| at.duration(faults, least..=most));
+    let read = fields.take(name, faults).and_then(|at| {
+        at.defaults_to(faults, || show_duration(*into).into());
+        at.duration(faults, least..=most)
+    });
     *into = read.unwrap_or(*into);
 }
 
@@ -258,9 +271,10 @@ pub(super) fn count(
     into: &mut usize,
     faults: &mut Faults,
 ) {
-    let read = fields
-        .take(name, faults)
-        .and_then(|at| at.whole(faults, least..=most));
+    let read = fields.take(name, faults).and_then(|at| {
+        at.defaults_to(faults, || (*into).into());
+        at.whole(faults, least..=most)
+    });
     *into = read.unwrap_or(*into);
 }
 
@@ -271,9 +285,10 @@ pub(super) fn bytes(
     into: &mut u64,
     faults: &mut Faults,
 ) {
-    let read = fields
-        .take(name, faults)
-        .and_then(|at| at.bytes(faults, least..=most));
+    let read = fields.take(name, faults).and_then(|at| {
+        at.defaults_to(faults, || show_bytes(*into).into());
+        at.bytes(faults, least..=most)
+    });
     *into = read.unwrap_or(*into);
 }
 

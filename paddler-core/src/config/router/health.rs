@@ -131,8 +131,9 @@ fn whole(
 
 /// A share from 0 up, as a number or in percent.
 fn share(fields: &mut Fields<'_>, name: &'static str, most: f64, into: &mut f64, faults: &mut Faults) {
-    let read = fields
-        .take(name, faults)
-        .and_then(|at| at.share(faults, 0.0..=most));
+    let read = fields.take(name, faults).and_then(|at| {
+        at.defaults_to(faults, || (*into).into());
+        at.share(faults, 0.0..=most)
+    });
     *into = read.unwrap_or(*into);
 }

@@ -68,6 +68,7 @@ pub(super) fn limits(at: &At<'_>, limits: &mut Limits, faults: &mut Faults) {
         faults,
     );
     if let Some(at) = fields.take("streams", faults) {
+        at.defaults_to(faults, || limits.streams.into());
         limits.streams = at.whole(faults, 1..=10_000).unwrap_or(limits.streams);
     }
     duration(

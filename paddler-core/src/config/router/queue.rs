@@ -64,7 +64,10 @@ pub(super) fn queue(fields: &mut Fields<'_>, queue: &mut Queue, faults: &mut Fau
     );
     section(fields, "min_shares", faults, |fields, faults| {
         let mut share = |name, now: u32| {
-            let read = fields.take(name, faults).and_then(|at| percent(&at, faults));
+            let read = fields.take(name, faults).and_then(|at| {
+                at.defaults_to(faults, || format!("{now}%").into());
+                percent(&at, faults)
+            });
             read.unwrap_or(u8::try_from(now).unwrap_or(MinShares::MOST))
         };
         let standard = share("standard", queue.min_shares.standard());

@@ -84,6 +84,7 @@ pub(super) fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults:
         faults,
     );
     if let Some(at) = fields.take("whole", faults) {
+        at.takes_word(faults, "off");
         timeouts.whole = match &at.value.kind {
             Kind::String(off) if off == "off" => None,
             Kind::String(text) if units::duration(text).is_err() => {

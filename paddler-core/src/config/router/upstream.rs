@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use serde_json::json;
+
 use super::UpstreamConfig;
 use super::fill::{file, step};
 use crate::config::fault::Faults;
@@ -67,6 +69,12 @@ pub(super) fn upstream(
     let id_at = fields.take("id", faults);
     let url_at = fields.need("url", faults);
     let (mut dns, mut of_paddler) = (false, false);
+    if let Some(at) = &url_at {
+        at.takes(faults, || {
+            let what = "Such as http://10.0.0.3:8080, https://gpu-3.lan, paddler://fleet-b:8080 or dns+http://engines:8000.";
+            json!({"type": "string", "minLength": 1, "description": what})
+        });
+    }
     let address = url_at.as_ref().and_then(|at| match &at.value.kind {
         Kind::String(text) => {
             let url = text.strip_prefix(DNS);
@@ -252,8 +260,7 @@ fn tls(at: &At<'_>, faults: &mut Faults) -> Option<Tls> {
             at.fault_mend(faults, problem, "both are needed to show who we are");
         }
     }
-    if fields.has("verify") {
-        let at = fields.take_any("verify")?;
+    if let Some(at) = fields.take_faulty("verify") {
         let mend = "name the CA in `ca`, and what the certificate is for in `server_name`";
         at.fault_mend(faults, "who an upstream is, is always verified", mend);
     }
@@ -292,6 +299,7 @@ fn timeouts(at: &At<'_>, faults: &mut Faults) -> Option<UpstreamTimeouts> {
 
 /// `any`, or a list of names and of `{id, aliases, parent}`.
 pub(in crate::config) fn models(at: &At<'_>, faults: &mut Faults) -> Option<Models> {
+    at.takes_word(faults, "any");
     match &at.value.kind {
         Kind::String(any) if any == "any" => return Some(Models::Any),
         Kind::String(name) => {
@@ -323,7 +331,9 @@ pub(in crate::config) fn models(at: &At<'_>, faults: &mut Faults) -> Option<Mode
 }
 
 fn model(at: &At<'_>, faults: &mut Faults) -> Option<ModelEntry> {
-    if !matches!(at.value.kind, Kind::Map(_)) {
+    if faults.notes() {
+        at.text(faults);
+    } else if !matches!(at.value.kind, Kind::Map(_)) {
         return at.text(faults).map(ModelEntry::new);
     }
     let mut fields = at.fields(faults)?;

@@ -1,5 +1,7 @@
 //! How is one thing named, with or without parameters?
 
+use serde_json::json;
+
 use super::Compiler;
 use crate::config::fault::Faults;
 use crate::config::read::{At, Path};
@@ -22,6 +24,33 @@ impl<'v> Call<'v> {
 }
 
 impl Compiler<'_> {
+    /// Notes each way to write one of these, if that is asked. `read` is shown each name that is built in, and notes what it
+    /// takes with it; those that a host has added take what they like.
+    pub(super) fn note<'v>(
+        &mut self,
+        at: &At<'v>,
+        part: &'static str,
+        (built_in, added): (&[&'static str], impl Iterator<Item = &'v String>),
+        mut read: impl FnMut(&mut Self, Call<'v>),
+    ) {
+        let Some(at) = at.refer(part, self.faults) else {
+            return;
+        };
+        for name in added {
+            at.takes_word(self.faults, name);
+            At::probe(at.path.key(name)).takes(self.faults, || json!({}));
+        }
+        for name in built_in {
+            let call = Call {
+                name,
+                place: None,
+                path: at.path.clone(),
+                params: Some(At::probe(at.path.key(name))),
+            };
+            read(self, call);
+        }
+    }
+
     /// Reads a name with or without parameters. `what` it should be, for the fault: "a filter".
     pub(super) fn call<'v>(&mut self, at: &At<'v>, what: &str) -> Option<Call<'v>> {
         match &at.value.kind {
@@ -54,6 +83,10 @@ impl Compiler<'_> {
 
     /// Nothing more is to be known: it stands alone.
     pub(super) fn alone(&mut self, call: &Call<'_>) -> Option<()> {
+        if let Some(slot) = self.faults.slot(&call.path) {
+            slot.word(call.name);
+            return Some(());
+        }
         let Some(params) = &call.params else {
             return Some(());
         };
@@ -64,6 +97,9 @@ impl Compiler<'_> {
 
     /// What it is to know, which it cannot do without. `example` shows it whole.
     pub(super) fn params<'v>(&mut self, call: &Call<'v>, example: &str) -> Option<At<'v>> {
+        if let Some(slot) = self.faults.slot(&call.path) {
+            slot.one_key();
+        }
         match &call.params {
             Some(params) if params.value.kind != Kind::Null => Some(params.clone()),
             _ => {

@@ -25,7 +25,18 @@ pub(in crate::config) const CONDITIONS: &[&str] = &[
 
 impl Compiler<'_> {
     pub(super) fn condition(&mut self, at: &At<'_>) -> Option<Condition> {
+        if self.faults.notes() {
+            let added = self.registry.conditions().keys();
+            self.note(at, "condition", (CONDITIONS, added), |this, call| {
+                this.condition_of(call);
+            });
+            return None;
+        }
         let call = self.call(at, "a condition")?;
+        self.condition_of(call)
+    }
+
+    fn condition_of(&mut self, call: Call<'_>) -> Option<Condition> {
         let condition = match call.name {
             "critical" => Condition::Critical,
             "sheddable" => Condition::Not(Box::new(Condition::Critical)),

@@ -20,7 +20,18 @@ pub(in crate::config) const COSTS: &[&str] = &[
 
 impl Compiler<'_> {
     pub(super) fn cost(&mut self, at: &At<'_>) -> Option<Arc<dyn Cost>> {
+        if self.faults.notes() {
+            let added = self.registry.costs().keys();
+            self.note(at, "cost", (COSTS, added), |this, call| {
+                this.cost_of(call);
+            });
+            return None;
+        }
         let call = self.call(at, "a cost")?;
+        self.cost_of(call)
+    }
+
+    fn cost_of(&mut self, call: Call<'_>) -> Option<Arc<dyn Cost>> {
         let cost: Arc<dyn Cost> = match call.name {
             "queue" => Arc::new(queue()),
             "in_flight_share" => Arc::new(in_flight_share()),

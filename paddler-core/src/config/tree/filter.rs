@@ -40,7 +40,18 @@ type Made = Option<Arc<dyn Filter>>;
 
 impl Compiler<'_> {
     pub(super) fn filter(&mut self, at: &At<'_>) -> Made {
+        if self.faults.notes() {
+            let added = self.registry.filters().keys();
+            self.note(at, "filter", (FILTERS, added), |this, call| {
+                this.filter_of(call);
+            });
+            return None;
+        }
         let call = self.call(at, "a filter")?;
+        self.filter_of(call)
+    }
+
+    fn filter_of(&mut self, call: Call<'_>) -> Made {
         let filter: Arc<dyn Filter> = match call.name {
             "present" => Arc::new(present()),
             "model" => Arc::new(model()),
@@ -163,6 +174,13 @@ impl Compiler<'_> {
         names: [&'static str; 2],
     ) -> Option<(&'static str, At<'v>)> {
         let [first, second] = names;
+        if self.faults.notes() {
+            fields.one_of(names, self.faults);
+            // Both are read, the last one by whoever asks.
+            let others = fields.take(first, self.faults);
+            others.and_then(|at| at.number(self.faults, 0.0..=f64::MAX));
+            return fields.take(second, self.faults).map(|at| (second, at));
+        }
         if fields.has(first) && fields.has(second) {
             at.fault_mend(
                 self.faults,
@@ -184,6 +202,9 @@ impl Compiler<'_> {
     /// `{label: zone}` for any value, `{label: {zone: a, gpu: [h100, h200]}}` for some.
     fn labels(&mut self, call: &Call<'_>) -> Made {
         let at = self.params(call, "{label: {zone: a}}")?;
+        if self.faults.notes() {
+            at.text(self.faults);
+        }
         if let Kind::String(name) = &at.value.kind {
             return Some(Arc::new(label(name.as_str(), [""; 0])));
         }
@@ -205,7 +226,10 @@ impl Compiler<'_> {
 
     fn label(&mut self, name: &str, at: &At<'_>) -> Made {
         let values = match &at.value.kind {
-            Kind::List(_) => {
+            Kind::List(_) | Kind::Refused => {
+                if self.faults.notes() {
+                    at.text(self.faults);
+                }
                 let values = at.some_list(self.faults)?;
                 let values: Vec<_> = values.iter().map(|value| value.text(self.faults)).collect();
                 values.into_iter().collect::<Option<Vec<_>>>()?

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::Compiler;
+use super::call::Call;
 use super::node::Built;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
@@ -19,6 +22,10 @@ const KEYS: [(&str, Key); 3] = [
     ("tenant", Key::Tenant),
     ("model", Key::Model),
 ];
+
+const POOL: [&str; 3] = ["any", "all", "mean"];
+
+const CHOICES: [&str; 4] = ["random", "least", "two_choices", "rendezvous"];
 
 const SAY_ELSE: &str = "say what happens otherwise with `else`";
 
@@ -79,7 +86,17 @@ impl Compiler<'_> {
     }
 
     pub(super) fn gate(&mut self, at: &At<'_>) -> Option<Gate> {
+        if self.faults.notes() {
+            self.note(at, "pool", (&POOL, [].iter()), |this, call| {
+                this.gate_of(call);
+            });
+            return None;
+        }
         let call = self.call(at, "a condition over the pool")?;
+        self.gate_of(call)
+    }
+
+    fn gate_of(&mut self, call: Call<'_>) -> Option<Gate> {
         match call.name {
             "any" => {
                 let filter = self.params(&call, "{any: slot}")?;
@@ -102,11 +119,7 @@ impl Compiler<'_> {
                 Some(Gate::MeanBelow(cost?, below? as f32))
             }
             _ => {
-                self.unknown(
-                    &call,
-                    "a condition over the pool",
-                    ["any", "all", "mean"].into_iter(),
-                );
+                self.unknown(&call, "a condition over the pool", POOL.into_iter());
                 None
             }
         }
@@ -139,7 +152,9 @@ impl Compiler<'_> {
     fn alternative<'v>(&mut self, at: &At<'v>, last: bool) -> (Built<'v>, Option<Duration>) {
         const HOUR: Duration = Duration::from_secs(3600);
         let is_long = |key: &str| at.value.get(key).is_some();
-        if !is_long("tree") && !is_long("patience") {
+        if self.faults.notes() {
+            self.node(at, last);
+        } else if !is_long("tree") && !is_long("patience") {
             return (self.node(at, last), None);
         }
         let Some(mut fields) = at.fields(self.faults) else {
@@ -230,6 +245,13 @@ impl Compiler<'_> {
 
     /// It goes into headers and metrics.
     fn reason<'v>(&mut self, at: &At<'v>) -> Option<&'v str> {
+        if self.faults.notes() {
+            at.takes(
+                self.faults,
+                || json!({"type": "string", "pattern": "^[a-z0-9_]{1,64}$"}),
+            );
+            return None;
+        }
         let text = at.text(self.faults)?;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if text.len() > 64 || !text.chars().all(plain) {
@@ -241,7 +263,17 @@ impl Compiler<'_> {
     }
 
     pub(super) fn pick(&mut self, at: &At<'_>) -> Option<Node> {
+        if self.faults.notes() {
+            self.note(at, "choice", (&CHOICES, [].iter()), |this, call| {
+                this.pick_of(call);
+            });
+            return None;
+        }
         let call = self.call(at, "a way to pick")?;
+        self.pick_of(call)
+    }
+
+    fn pick_of(&mut self, call: Call<'_>) -> Option<Node> {
         match call.name {
             "random" => self.alone(&call).map(|()| Node::random()),
             "least" => {
@@ -257,8 +289,7 @@ impl Compiler<'_> {
                 Some(Node::rendezvous(key.word(self.faults, &KEYS)?))
             }
             _ => {
-                let known = ["random", "least", "two_choices", "rendezvous"];
-                self.unknown(&call, "a way to pick", known.into_iter());
+                self.unknown(&call, "a way to pick", CHOICES.into_iter());
                 None
             }
         }

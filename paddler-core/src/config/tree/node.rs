@@ -128,6 +128,9 @@ impl Compiler<'_> {
 
     /// `last`: whether it should decide.
     pub(super) fn node<'v>(&mut self, at: &At<'v>, last: bool) -> Built<'v> {
+        if self.faults.notes() {
+            self.note_nodes(at);
+        }
         let built = match &at.value.kind {
             Kind::List(_) => self.sequence(at, last),
             Kind::Map(_) => self.headed(at, last),
@@ -135,6 +138,21 @@ impl Compiler<'_> {
             _ => at.wrong(self.faults, "a node"),
         };
         built.unwrap_or_else(|| Built::stand_in(at, last))
+    }
+
+    /// Notes each way to write a node.
+    fn note_nodes(&mut self, at: &At<'_>) {
+        let Some(at) = at.refer("node", self.faults) else {
+            return;
+        };
+        for one in at.list(self.faults).into_iter().flatten() {
+            self.node(&one, true);
+        }
+        for head in HEADS {
+            if let Some(at) = at.refer(head, self.faults) {
+                self.headed_by(head, &at, true);
+            }
+        }
     }
 
     fn bare<'v>(&mut self, at: &At<'v>, text: &str) -> Option<Built<'v>> {
@@ -179,8 +197,12 @@ impl Compiler<'_> {
     /// A node by the one key that says what it does.
     fn headed<'v>(&mut self, at: &At<'v>, last: bool) -> Option<Built<'v>> {
         let head = self.head(at)?;
+        self.headed_by(head, at, last)
+    }
+
+    fn headed_by<'v>(&mut self, head: &'static str, at: &At<'v>, last: bool) -> Option<Built<'v>> {
         let mut fields = at.fields(self.faults)?;
-        let built = match fields.take(head, self.faults) {
+        let built = match fields.need(head, self.faults) {
             Some(inner) => self.node_of(head, at, &inner, &mut fields, last),
             None => None,
         };
