@@ -107,6 +107,24 @@ pub(crate) enum Command {
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
     /// Nothing keeps the key, so it has to be one that nobody can guess, such as `openssl rand -hex 32` makes.
     HashKey,
+    /// Print what a config file may hold, as JSON Schema, for editors.
+    ///
+    /// An editor that speaks YAML goes by it where the file begins with "# yaml-language-server: $schema=paddler.schema.json".
+    Schema,
+    /// Print what makes a shell complete commands and flags.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell.
+        #[arg(value_enum, value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages, one for the program and one for each command, into a folder.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// The folder; it is made if it is not there.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Start three simulated engines and a gateway on free ports of this machine, and print a request to try.
     Demo,
 }
@@ -128,6 +146,14 @@ const EXPLAIN_EXAMPLES: &str = "Examples:
   paddler explain --config paddler.yaml --request body.json
   curl -s http://127.0.0.1:8081/api/v1/snapshot > now.json
   paddler explain --config other.yaml --request body.json --snapshot now.json";
+
+const COMPLETIONS_EXAMPLES: &str = "Examples:
+  paddler completions bash > ~/.local/share/bash-completion/completions/paddler
+  paddler completions fish > ~/.config/fish/completions/paddler.fish
+  paddler completions zsh > ~/.zfunc/_paddler      (with fpath+=~/.zfunc before compinit in ~/.zshrc)";
+
+const MAN_EXAMPLES: &str = "Examples:
+  paddler man ~/.local/share/man/man1 && man paddler-gateway";
 
 const TREE_EXAMPLES: &str = "Examples:
   paddler tree --config paddler.yaml

@@ -9,6 +9,7 @@ mod explain;
 mod files;
 mod front;
 mod hash_key;
+mod install;
 mod management;
 mod open_files;
 mod reload;
@@ -52,6 +53,14 @@ fn main() -> ExitCode {
 /// Says it on standard error. If nobody reads that, the exit status tells.
 fn complain(what: &dyn std::fmt::Display) {
     writeln!(std::io::stderr(), "{what}").ok();
+}
+
+/// Prints it on standard output. Who reads that may have read enough.
+fn print(text: &[u8]) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// Logs on standard error, by RUST_LOG, or else from this level on.
@@ -102,6 +111,9 @@ fn carry_out(command: Command) -> Result<(), Failure> {
                 .into(),
         ),
         Command::HashKey => hash_key::hash_key(),
+        Command::Schema => install::schema(),
+        Command::Completions { shell } => install::completions(shell),
+        Command::Man { folder } => install::man(&folder),
         Command::Demo => to_its_end(demo::demo()),
     }
 }

@@ -1,12 +1,11 @@
 //! By which tree are requests routed?
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use paddler_core::schedule::{PictureFormat, Tree, trees};
 
 use crate::args::{BuiltIn, For, Format, TreeArgs};
-use crate::{Failure, settings};
+use crate::{Failure, print, settings};
 
 /// Prints the tree that the arguments name.
 pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
@@ -16,11 +15,7 @@ pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
         Format::Mermaid => tree.picture(PictureFormat::Mermaid).to_string(),
         Format::Dot => tree.picture(PictureFormat::Dot).to_string(),
     };
-    // Who reads it may have read enough.
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    print(text.as_bytes())
 }
 
 /// The tree of a config file, a built-in one, or that of a command.

@@ -7,6 +7,7 @@ mod demo;
 mod drain;
 mod explain;
 mod help;
+mod install;
 mod members;
 #[cfg(feature = "envoy")]
 mod picker;
