@@ -102,6 +102,10 @@ pub(crate) enum Command {
     /// is sent to an engine.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(Explain),
+    /// Ask the router that runs here whether it can serve; ends with status 0 if it can.
+    ///
+    /// It asks /readyz of the management listener, where the same flags, environment or file say that it is.
+    Health(Health),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
@@ -329,6 +333,16 @@ impl For {
             Self::EndpointPicker => Mode::Gateway,
         }
     }
+}
+
+#[derive(Debug, Parser)]
+pub(crate) struct Health {
+    /// The router's config file.
+    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where its management listener is [default: 127.0.0.1:8081].
+    #[arg(long, value_name = "ADDRESS", env = "PADDLER_MANAGEMENT")]
+    pub(crate) management: Option<String>,
 }
 
 /// The trees that are built in.

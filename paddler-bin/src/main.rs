@@ -9,6 +9,7 @@ mod explain;
 mod files;
 mod front;
 mod hash_key;
+mod health;
 mod install;
 mod management;
 mod open_files;
@@ -110,6 +111,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
              `cargo install --path paddler-bin --features envoy`"
                 .into(),
         ),
+        Command::Health(args) => health::health(&args),
         Command::HashKey => hash_key::hash_key(),
         Command::Schema => install::schema(),
         Command::Completions { shell } => install::completions(shell),

@@ -4,8 +4,10 @@
 
 mod check;
 mod demo;
+mod deploy;
 mod drain;
 mod explain;
+mod health;
 mod help;
 mod install;
 mod members;
