@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::source::{StatusSource, Told};
 use super::{Members, StatusEvent};
 use crate::clock::after;
+use crate::upstream::address::service_domain;
 use crate::upstream::http::{Dial, STANDS_IN};
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
@@ -26,7 +27,8 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// Upstreams by the names of hosts, each name for as many as it has addresses, of IPv4 if it has any of that. Each is called by its address (`10.0.0.3:8000`), and
 /// is otherwise as the spec says that has the name in its URL: its key, its models, its limits, and over TLS the name that its
-/// certificate has to be for.
+/// certificate has to be for. A name of a service (`_http._tcp.engines`) stands for each target of its SRV records, with the
+/// ports that these say; over TLS their certificate has to be for the domain (`engines`).
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -163,7 +165,12 @@ impl DnsList {
             let tls = spec.url.starts_with("https");
             one.url = format!("{}://{address}", if tls { "https" } else { "http" });
             if tls {
-                one.protocol.tls.server_name.get_or_insert_with(|| name.0.clone());
+                // A certificate is for a domain, and for no service of it.
+                let domain = service_domain(&name.0).unwrap_or(&name.0);
+                one.protocol
+                    .tls
+                    .server_name
+                    .get_or_insert_with(|| domain.to_owned());
             }
             Some(one)
         };

@@ -156,6 +156,13 @@ pub(crate) fn is_host(host: &str) -> bool {
     host.len() <= 253 && name.split('.').all(label)
 }
 
+/// The domain of a name of a service: `engines` of `_http._tcp.engines`. Hosts are called otherwise.
+pub(crate) fn service_domain(host: &str) -> Option<&str> {
+    let (_, rest) = host.strip_prefix('_')?.split_once('.')?;
+    let (_, domain) = rest.strip_prefix('_')?.split_once('.')?;
+    Some(domain).filter(|domain| !domain.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,6 +115,43 @@ async fn replicas_join_and_leave_as_the_name_says_and_stay_while_it_says_nothing
     is("no name, nobody", &[]).await;
 }
 
+/// As SRV records say it: each with a port of its own.
+#[derive(Debug)]
+struct Services;
+
+#[async_trait]
+impl Dial for Services {
+    async fn resolve(&self, host: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+        assert_eq!(host, "_https._tcp.pool");
+        Ok(["10.0.0.1:8001", "10.0.0.1:8002"]
+            .map(|address| address.parse().unwrap())
+            .into())
+    }
+
+    async fn dial(&self, _: SocketAddr) -> io::Result<Box<dyn Io>> {
+        Err(io::ErrorKind::ConnectionRefused.into())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_has_the_ports_that_are_told_and_the_certificate_of_its_domain() {
+    let pool = spec("any", "https://_https._tcp.pool");
+    let (_names, list) = DnsList::new([pool], Duration::from_secs(10), Arc::new(Services));
+    let connect = Arc::new(HttpConnect::default().dial(Arc::new(Services)));
+    let rig = Rig::start(trees::gateway(), vec![Box::new(list)], connect, None);
+    rig.until("both", |snapshot| {
+        urls(snapshot)
+            == [
+                "10.0.0.1:8001 https://10.0.0.1:8001",
+                "10.0.0.1:8002 https://10.0.0.1:8002",
+            ]
+    })
+    .await;
+    for (_, entry) in rig.snapshot().iter() {
+        assert_eq!(entry.spec().protocol.tls.server_name.as_deref(), Some("pool"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_with_addresses_of_both_kinds_is_one_and_no_answer_holds_for_five_minutes() {
     let resolver = Arc::new(Resolver::default());

@@ -10,7 +10,7 @@ use super::fill::{file, step};
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
-use crate::upstream::address::{Address, is_host, is_of_paddler, parse};
+use crate::upstream::address::{Address, is_host, is_of_paddler, parse, service_domain};
 use crate::upstream::{
     Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
 };
@@ -88,6 +88,9 @@ pub(super) fn upstream(
         }
         _ => at.wrong(faults, "a url such as http://host:port"),
     });
+    if let (Some(at), Some(address)) = (&url_at, &address) {
+        service(at, address, dns, faults);
+    }
     if let Some(at) = id_at.as_ref().filter(|_| dns) {
         let problem = "those behind a name are called by their addresses";
         at.fault_mend(faults, problem, "leave `id` out, and tell them by `labels`");
@@ -131,6 +134,22 @@ pub(super) fn upstream(
     upstream.number = Some(index);
     upstream.dns = dns;
     Some(upstream)
+}
+
+/// What is said of a name that only SRV records know.
+fn service(at: &At<'_>, address: &Address, dns: bool, faults: &mut Faults) {
+    let (host, port) = address.target();
+    if service_domain(host).is_none() {
+        return;
+    }
+    if !dns {
+        let problem = format!("{host} is the name of a service, which may stand for several");
+        at.fault_mend(faults, problem, "write dns+ before the url");
+    } else if matches!(&at.value.kind, Kind::String(url) if url.trim_end_matches('/').ends_with(&format!(":{port}")))
+    {
+        let problem = "the ports of a service stand in its SRV records";
+        at.fault_mend(faults, problem, format!("leave :{port} out"));
+    }
 }
 
 fn once<K: std::hash::Hash + Eq>(

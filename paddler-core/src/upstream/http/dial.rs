@@ -11,6 +11,9 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 
+use super::srv::Resolver;
+use crate::upstream::address::service_domain;
+
 /// What a connection is made of: bytes in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
@@ -60,12 +63,20 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     async fn dial(&self, address: SocketAddr) -> io::Result<Box<dyn Io>>;
 }
 
-/// TCP, and the operating system's resolver.
+/// TCP, and the operating system's resolver. A name of a service (`_http._tcp.engines`) leads to where its SRV records say that it
+/// listens: to the targets of the lowest priority, at their ports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tcp;
 
 #[async_trait]
 impl Dial for Tcp {
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if service_domain(host).is_some() {
+            return Resolver::of_this_machine().await.addresses(host).await;
+        }
+        Ok(lookup_host((host, port)).await?.collect())
+    }
+
     async fn dial(&self, address: SocketAddr) -> io::Result<Box<dyn Io>> {
         let stream = TcpStream::connect(address).await?;
         // A request is one write, and is not to wait for another.

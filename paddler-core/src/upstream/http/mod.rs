@@ -12,6 +12,7 @@ mod http1;
 mod multiplex;
 mod pool;
 mod route;
+mod srv;
 #[cfg(feature = "tls")]
 mod tls;
 
