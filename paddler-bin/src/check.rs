@@ -18,7 +18,9 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         return Ok(());
     }
     let config = sound(check, &text, check.r#for.mode())?;
-    let upstreams = match config.upstreams.len() {
+    let listed = settings::list(&config)?.map_or(0, |listed| listed.upstreams.len());
+    let upstreams = match config.upstreams.len() + listed {
+        0 if config.upstreams_file.is_some() => "no upstream in its list yet".to_owned(),
         0 => "no upstream, so --upstream is needed".to_owned(),
         1 => "1 upstream".to_owned(),
         many => format!("{many} upstreams"),
@@ -47,6 +49,9 @@ fn sound(check: &Check, text: &str, mode: Mode) -> Result<Config, Failure> {
     let (missing, of_missing): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
     told.extend(of_missing);
     if let Err(faults) = secrets::read(&config, &missing) {
+        told.extend(faults.into_iter().map(|line| (None, line)));
+    }
+    if let Err(faults) = secrets::of_list(&config, &missing, &mut Vec::new()) {
         told.extend(faults.into_iter().map(|line| (None, line)));
     }
     if told.is_empty() {

@@ -37,7 +37,12 @@ pub(crate) async fn demo() -> Result<(), Failure> {
     }
     let stops = Stops::listen()?;
     let secrets = secrets::read(&config, &[]).map_err(|faults| faults.join("\n"))?;
-    let gateway = Gateway::start(Loaded { config, secrets }, &Front::Clients).await?;
+    let loaded = Loaded {
+        config,
+        secrets,
+        files: Vec::new(),
+    };
+    let gateway = Gateway::start(loaded, &Front::Clients).await?;
     if timeout(READY, gateway.all_ready()).await.is_err() {
         tracing::warn!("not every engine is ready yet");
     }

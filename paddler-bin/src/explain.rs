@@ -98,7 +98,9 @@ async fn live(args: &Explain, body: &[u8]) -> Result<Explained, Failure> {
         ..Serve::default()
     };
     let loaded = settings::load(args.r#for.mode(), &serve).map_err(|faulty| faulty.why)?;
-    let Loaded { mut config, secrets } = loaded;
+    let Loaded {
+        mut config, secrets, ..
+    } = loaded;
     if !secrets.specs.dns.is_empty() {
         return Err(
             "names that stand for several upstreams (dns+) are not looked up here: ask the router itself by \
@@ -107,11 +109,14 @@ async fn live(args: &Explain, body: &[u8]) -> Result<Explained, Failure> {
         );
     }
     let clock = Clock::new();
-    let many = secrets.specs.single.len();
+    let many = secrets.specs.single.len() + secrets.specs.file.len();
     let tree = std::mem::replace(&mut config.tree, paddler_core::schedule::trees::gateway());
     let statuses = StatusLoop::start(
         StatusBoard::with_options(tree, config.board_options()),
-        vec![Box::new(FixedList::new(secrets.specs.single))],
+        vec![
+            Box::new(FixedList::new(secrets.specs.single)),
+            Box::new(FixedList::new(secrets.specs.file)),
+        ],
         Arc::new(HttpConnect::new(config.http_options())),
         Some(config.poll_options()),
         clock,

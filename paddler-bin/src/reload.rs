@@ -24,7 +24,7 @@ use crate::Failure;
 use crate::args::Serve;
 use crate::control::Control;
 use crate::files::{self, Contents, Watched};
-use crate::secrets::{self, Specs};
+use crate::secrets::Specs;
 use crate::settings::{self, Faulty, Loaded};
 use crate::stop::Hangups;
 
@@ -89,6 +89,8 @@ pub(crate) type Request = oneshot::Sender<Report>;
 /// What puts the upstreams of a config into force.
 pub(crate) struct Lists {
     pub(crate) single: Members,
+    /// Those of the file that lists more of them.
+    pub(crate) file: Members,
     /// Those whose host is a name for several.
     pub(crate) dns: Members,
 }
@@ -115,20 +117,25 @@ struct InForce {
 }
 
 impl InForce {
-    fn new(config: &Config, specs: Specs, keys: Option<Keys>, tls: Option<Tls>) -> Self {
+    fn new(
+        (config, files): (&Config, Vec<PathBuf>),
+        specs: Specs,
+        keys: Option<Keys>,
+        tls: Option<Tls>,
+    ) -> Self {
         Self {
             specs,
             keys,
             tls,
             poll: config.poll,
             needs_restart: config.fixed(),
-            files: secrets::files(config),
+            files,
         }
     }
 }
 
-fn by_id(specs: &[UpstreamSpec]) -> HashMap<&UpstreamId, &UpstreamSpec> {
-    specs.iter().map(|spec| (&spec.id, spec)).collect()
+fn by_id<'s>(specs: impl IntoIterator<Item = &'s UpstreamSpec>) -> HashMap<&'s UpstreamId, &'s UpstreamSpec> {
+    specs.into_iter().map(|spec| (&spec.id, spec)).collect()
 }
 
 /// A key that was only read again is no new one.
@@ -147,7 +154,7 @@ impl Reloads {
         control: Arc<Control>,
         origin: Origin,
         lists: Lists,
-        config: &Config,
+        config: (&Config, Vec<PathBuf>),
         (specs, keys, tls): (Specs, Option<Keys>, Option<Tls>),
     ) -> Self {
         let in_force = InForce::new(config, specs, keys, tls);
@@ -251,9 +258,9 @@ impl Reloads {
                 "has changed, and waits for a restart; all else is in force"
             );
         }
-        let Specs { single, dns } = &self.in_force.specs;
+        let Specs { single, file, dns } = &self.in_force.specs;
         tracing::info!(
-            upstreams = single.len(),
+            upstreams = single.len() + file.len(),
             names = dns.len(),
             "the config is in force"
         );
@@ -261,11 +268,16 @@ impl Reloads {
 
     /// Puts it into force. Says what cannot be, without a restart.
     async fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
-        let Loaded { config, secrets } = loaded;
+        let Loaded {
+            config,
+            secrets,
+            files,
+        } = loaded;
         let mut specs = secrets.specs;
         keep_keys(&mut specs.single, &self.in_force.specs.single);
+        keep_keys(&mut specs.file, &self.in_force.specs.file);
         keep_keys(&mut specs.dns, &self.in_force.specs.dns);
-        let mut now = InForce::new(&config, specs, None, self.in_force.tls.clone());
+        let mut now = InForce::new((&config, files), specs, None, self.in_force.tls.clone());
         if let (Some(ours), Some(new)) = (&self.in_force.tls, &secrets.tls) {
             ours.adopt(new);
         }
@@ -300,30 +312,38 @@ impl Reloads {
     /// somebody behind new names, so that there is always somebody who is known to serve.
     async fn hand_over(&self, after: &Specs, patience: Duration) {
         let before = &self.in_force.specs;
-        let (known, listed) = (by_id(&before.single), by_id(&after.single));
+        let (known, listed) = (by_id(before.fixed()), by_id(after.fixed()));
         // One address under two ids would get twice its share.
-        let places: HashSet<_> = after
-            .single
-            .iter()
-            .filter_map(|spec| spec.host_and_port().ok())
+        let places: HashMap<_, _> = after
+            .fixed()
+            .filter_map(|spec| Some((spec.host_and_port().ok()?, &spec.id)))
             .collect();
-        let stays = |spec: &UpstreamSpec| {
-            listed.contains_key(&spec.id) || spec.host_and_port().is_ok_and(|place| places.contains(&place))
+        let renamed = |spec: &UpstreamSpec| {
+            let place = spec.host_and_port().ok();
+            place.is_some_and(|place| places.get(&place).is_some_and(|id| **id != spec.id))
         };
-        let leave = |spec: &&UpstreamSpec| !stays(spec);
-        let leaving: Vec<_> = before.single.iter().filter(leave).cloned().collect();
+        let leaving = |before: &[UpstreamSpec], after: &[UpstreamSpec]| -> Vec<UpstreamSpec> {
+            let stay = by_id(after);
+            let leave = |spec: &&UpstreamSpec| !stay.contains_key(&spec.id) && !renamed(spec);
+            before.iter().filter(leave).cloned().collect()
+        };
+        let single_leave = leaving(&before.single, &after.single);
+        let file_leave = leaving(&before.file, &after.file);
+        let leave = !(single_leave.is_empty() && file_leave.is_empty());
         let new: Vec<_> = after
-            .single
-            .iter()
+            .fixed()
             .filter(|spec| !known.contains_key(&spec.id))
             .collect();
         let (old_names, names) = (by_id(&before.dns), by_id(&after.dns));
         let gone = |spec: &&UpstreamSpec| !names.contains_key(&spec.id);
         let gone: Vec<_> = before.dns.iter().filter(gone).cloned().collect();
         let new_names = after.dns.iter().any(|spec| !old_names.contains_key(&spec.id));
-        if !(leaving.is_empty() && gone.is_empty()) && (!new.is_empty() || new_names) {
+        if (leave || !gone.is_empty()) && (!new.is_empty() || new_names) {
             let there: HashSet<_> = self.control.ids();
-            self.lists.single.set(after.single.iter().cloned().chain(leaving));
+            let single = after.single.iter().cloned().chain(single_leave);
+            self.lists.single.set(single);
+            let file = after.file.iter().cloned().chain(file_leave);
+            self.lists.file.set(file);
             // Of two with one id the later one counts.
             self.lists
                 .dns
@@ -347,6 +367,7 @@ impl Reloads {
             }
         }
         self.lists.single.set(after.single.iter().cloned());
+        self.lists.file.set(after.file.iter().cloned());
         self.lists.dns.set(after.dns.iter().cloned());
     }
 }

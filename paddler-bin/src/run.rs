@@ -1,6 +1,7 @@
 //! How does the program serve, from start to stop?
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub(crate) struct Gateway {
     lists: Lists,
     added: Members,
     specs: Specs,
+    /// Those that are watched.
+    files: Vec<PathBuf>,
     keys: Option<Keys>,
     config: Config,
 }
@@ -62,7 +65,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Opens the listeners and begins to follow the upstreams.
     pub(crate) async fn start(loaded: Loaded, front: &Front) -> Result<Self, Failure> {
-        let Loaded { mut config, secrets } = loaded;
+        let Loaded {
+            mut config,
+            secrets,
+            files,
+        } = loaded;
         let Secrets {
             specs,
             keys,
@@ -78,11 +85,13 @@ impl Gateway {
         };
         let clock = Clock::new();
         let (members, list) = MemberList::new(specs.single.iter().cloned());
+        let (listed, of_file) = MemberList::new(specs.file.iter().cloned());
         let (added, of_api) = MemberList::new([]);
         let (dns, behind_names) = DnsList::new(specs.dns.iter().cloned(), NAMES_EVERY, Arc::new(Tcp));
         // Whose word counts first stands first.
         let sources: Vec<Box<dyn StatusSource>> = vec![
             Box::new(list.named("config")),
+            Box::new(of_file.named("file")),
             Box::new(behind_names),
             Box::new(of_api.named(api::OWN)),
         ];
@@ -104,9 +113,14 @@ impl Gateway {
             management,
             management_keys,
             tls,
-            lists: Lists { single: members, dns },
+            lists: Lists {
+                single: members,
+                file: listed,
+                dns,
+            },
             added,
             specs,
+            files,
             keys,
             config,
         })
@@ -174,7 +188,8 @@ impl Gateway {
         // Who is asked and listens no more says so.
         if let Some((origin, hangups)) = origin {
             let before = (self.specs, self.keys, self.tls.clone());
-            let reloads = Reloads::new(control.clone(), origin, self.lists, &config, before);
+            let config = (&config, self.files);
+            let reloads = Reloads::new(control.clone(), origin, self.lists, config, before);
             tokio::spawn(reloads.run(hangups, requests));
         } else {
             drop(requests);

@@ -7,12 +7,14 @@ use paddler_core::forward::{InvalidKeys, Keys, Tls};
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::check_tls;
 
-use crate::settings::text;
+use crate::settings::{self, text};
 
 /// The upstreams of a config, each with its key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Specs {
     pub(crate) single: Vec<UpstreamSpec>,
+    /// Those of the file that lists more of them.
+    pub(crate) file: Vec<UpstreamSpec>,
     /// Those whose host is a name for several.
     pub(crate) dns: Vec<UpstreamSpec>,
 }
@@ -27,6 +29,13 @@ pub(crate) struct Secrets {
     pub(crate) management: Option<Keys>,
     /// What connections from clients are encrypted by.
     pub(crate) tls: Option<Tls>,
+}
+
+impl Specs {
+    /// Those that are one each, wherever they stand.
+    pub(crate) fn fixed(&self) -> impl Iterator<Item = &UpstreamSpec> {
+        self.single.iter().chain(&self.file)
+    }
 }
 
 /// Reads the files that a config names, but for what some that are `missing` are for, which was said already. All that is
@@ -74,11 +83,34 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
         return Err(faults);
     }
     Ok(Secrets {
-        specs: Specs { single, dns },
+        specs: Specs {
+            single,
+            file: Vec::new(),
+            dns,
+        },
         keys: clients,
         management,
         tls,
     })
+}
+
+/// The upstreams of the file that lists more of them, unless it is `missing`, which was said already. The files that it names go
+/// to those that are watched.
+pub(crate) fn of_list(
+    config: &Config,
+    missing: &[NamedFile<&PathBuf>],
+    watched: &mut Vec<PathBuf>,
+) -> Result<Specs, Vec<String>> {
+    let is_missing = |missing: &NamedFile<_>| missing.purpose == FilePurpose::Upstreams;
+    if missing.iter().any(is_missing) {
+        return Ok(Specs::default());
+    }
+    let listed = settings::list(config).map_err(|fault| vec![fault.to_string()])?;
+    let Some(listed) = listed else {
+        return Ok(Specs::default());
+    };
+    watched.extend(files(&listed));
+    Ok(read(&listed, &[])?.specs)
 }
 
 /// The files that a config names and that are watched. What they hold is as much in force as the config itself. Not watched

@@ -10,7 +10,7 @@ use paddler_core::forward::{Keys, RouterOptions};
 use serde_json::{Map, Value as Json};
 
 use crate::args::{Serve, variable};
-use crate::secrets::Secrets;
+use crate::secrets::{Secrets, Specs};
 use crate::written::{Told, Written};
 use crate::{Failure, files, secrets};
 
@@ -48,7 +48,10 @@ fn config(mode: Mode, serve: &Serve) -> Result<(Config, Option<Written>), Failur
     if let (false, Some(listen)) = (says_listen, serve.default_listen) {
         config.listen = listen;
     }
-    if config.upstreams.is_empty() {
+    if !upstreams(&serve.upstream).is_empty() {
+        config.upstreams_file = None;
+    }
+    if config.upstreams.is_empty() && config.upstreams_file.is_none() {
         let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE";
         return Err(hint.into());
     }
@@ -219,11 +222,31 @@ fn upstream(text: &str, serve: &Serve) -> Json {
 pub(crate) fn read(file: &Path, text: &str, mode: Mode) -> (Config, Option<ConfigFaults>) {
     let name = file.display().to_string();
     let (mut config, faults) = Config::read_partly(text, &name, mode, &Registry::new());
+    beside(&mut config, file);
+    (config, faults)
+}
+
+/// The upstreams of the file that lists more of them, as a config that says nothing else. Files that it names are looked for
+/// beside it.
+pub(crate) fn list(config: &Config) -> Result<Option<Config>, Failure> {
+    let Some(file) = &config.upstreams_file else {
+        return Ok(None);
+    };
+    let text = text(file, "the list of upstreams")?;
+    let mut listed = Config::default();
+    listed.listen = config.listen;
+    listed.upstreams = UpstreamConfig::read_list(&text, &file.display().to_string())?;
+    beside(&mut listed, file);
+    not_itself(&listed)?;
+    Ok(Some(listed))
+}
+
+/// Files that a file names are looked for beside it.
+fn beside(config: &mut Config, file: &Path) {
     let folder = file.parent().unwrap_or(Path::new(""));
     for named in config.files_mut() {
         *named.path = folder.join(&*named.path);
     }
-    (config, faults)
 }
 
 /// Whether it is the text of a file of clients' keys and of no config; then it has been checked.
@@ -280,6 +303,8 @@ pub(crate) fn lines(mut told: Vec<Told>) -> String {
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) secrets: Secrets,
+    /// The files that were read besides the config's own, to be watched.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// What is wrong with a config, and the files that it names, if one got so far.
@@ -297,13 +322,24 @@ pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
     let (config, written) = config(mode, serve).map_err(unread)?;
     let missing = written.map(|written| written.missing(&config));
     let (missing, mut told): (Vec<_>, Vec<_>) = missing.unwrap_or_default().into_iter().unzip();
-    match secrets::read(&config, &missing) {
-        Ok(secrets) if told.is_empty() => return Ok(Loaded { config, secrets }),
-        Ok(_) => {}
-        Err(faults) => told.extend(faults.into_iter().map(|line| (None, line))),
+    let mut files = secrets::files(&config);
+    let read = secrets::read(&config, &missing);
+    let of_list = secrets::of_list(&config, &missing, &mut files);
+    match (read, of_list) {
+        (Ok(mut secrets), Ok(Specs { single, dns, .. })) if told.is_empty() => {
+            secrets.specs.file = single;
+            secrets.specs.dns.extend(dns);
+            return Ok(Loaded {
+                config,
+                secrets,
+                files,
+            });
+        }
+        (read, of_list) => {
+            let faults = [read.err(), of_list.err()].into_iter().flatten().flatten();
+            told.extend(faults.map(|line| (None, line)));
+        }
     }
-    Err(Faulty {
-        why: lines(told).into(),
-        files: secrets::files(&config),
-    })
+    let why = lines(told).into();
+    Err(Faulty { why, files })
 }

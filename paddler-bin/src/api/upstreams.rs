@@ -127,6 +127,7 @@ fn is_there_as(spec: &UpstreamSpec, twin: &UpstreamId) -> String {
 fn named(source: &str) -> &str {
     match source {
         "config" => "the config",
+        "file" => "the config's upstreams_file",
         "dns" => "a dns+ name of the config",
         other => other,
     }

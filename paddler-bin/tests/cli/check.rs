@@ -355,3 +355,50 @@ fn a_pipe_is_read_once() {
 fn that_nobody_can_read_what_is_wrong_is_no_crash() {
     assert_eq!(shell("\"$P\" check /no/such/file 2>/dev/full").0, Some(1));
 }
+
+#[tokio::test]
+async fn a_list_of_upstreams_is_checked_with_the_config_that_names_it() {
+    let config = path(
+        "check-with-list.yaml",
+        "upstreams_file: check-list.yaml\nlisten: 127.0.0.1:9\n",
+    );
+    for (list, code, says) in [
+        (
+            "upstreams: [{url: 'http://a'}, {url: 'http://b'}]\n",
+            0,
+            "2 upstreams",
+        ),
+        ("upstreams: []\n", 0, "no upstream in its list yet"),
+        (
+            "upstreams: [{url: a}]\n",
+            1,
+            "check-list.yaml:1:19: upstreams[0].url",
+        ),
+        (
+            "upstreams: [{url: 'http://127.0.0.1:9'}]\n",
+            1,
+            "is this router itself",
+        ),
+        (
+            "upstreams: [{url: 'http://a', api_key_file: nowhere}]\n",
+            1,
+            "nowhere",
+        ),
+    ] {
+        path("check-list.yaml", list);
+        let ended = run(&["check", &config], &[]).await;
+        assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+        assert!(
+            (ended.out.clone() + &ended.log).contains(says),
+            "{says}: {ended:?}"
+        );
+    }
+    let gone = path("check-without-list.yaml", "upstreams_file: no-such-list.yaml\n");
+    let ended = run(&["check", &gone], &[]).await;
+    let says = "check-without-list.yaml:1:17: upstreams_file: ";
+    assert!(
+        ended.log.contains(says) && ended.log.contains("is not there"),
+        "{ended:?}"
+    );
+    assert_eq!(ended.log.lines().count(), 1, "{ended:?}");
+}

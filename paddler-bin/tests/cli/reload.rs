@@ -405,3 +405,63 @@ async fn a_config_from_a_pipe_is_not_read_again_and_stays_in_force() {
     program.signal("TERM");
     assert_eq!(program.ended().await.status.code(), Some(0));
 }
+
+/// Whose word counts for an upstream, as who would take it away is told.
+async fn teller(gateway: &Gateway, id: &str) -> String {
+    let mut delete = get(&format!("/api/v1/upstreams/{id}"));
+    *delete.method_mut() = http::Method::DELETE;
+    let answer = ask(gateway.management, delete).await;
+    assert_eq!(answer.status, 409, "{answer:?}");
+    let error = answer.json()["error"].as_str().unwrap().to_owned();
+    error.split(':').next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_its_own_counts_when_it_changes_and_a_faulty_one_does_not() {
+    let [a, b, c] = [engine("m").await, engine("m").await, engine("m").await];
+    path("reload-list-key.txt", "sk-c\n");
+    let list = path("reload-list.yaml", &upstreams(&[("b", &b)]));
+    let own = upstreams(&[("a", &a)]) + "upstreams_file: reload-list.yaml\n";
+    let gateway = start(&path("reload-with-list.yaml", &own));
+    ready(&gateway).await;
+    assert_eq!(ids(&gateway).await, ["a", "b"]);
+    assert_eq!(
+        teller(&gateway, "b").await,
+        "b is told by the config's upstreams_file"
+    );
+
+    // What it names is looked for beside it. The config says what `a` is, whatever others say.
+    let with_key = format!(
+        "  - {{id: c, url: '{}', api_key_file: reload-list-key.txt}}\n",
+        c.url()
+    );
+    fs::write(&list, upstreams(&[("b", &b), ("a", &a)]) + &with_key).unwrap();
+    eventually("there are three", async || ids(&gateway).await == ["a", "b", "c"]).await;
+    assert_eq!(teller(&gateway, "a").await, "a is told by the config");
+
+    for (faulty, says) in [
+        ("", "a map should stand here"),
+        ("upstreams:\n  - {id: b, url: 'http://", "reload-list.yaml:2:"),
+        (
+            "upstreams:\n  - {id: b, url: 'http://b', maxinflight: 4}\n",
+            "reload-list.yaml:2:",
+        ),
+        (
+            "upstreams: []\nlisten: 127.0.0.1:1\n",
+            "reload-list.yaml:2:1: listen: unknown key",
+        ),
+    ] {
+        let failures = reloads(&gateway, "failure").await;
+        fs::write(&list, faulty).unwrap();
+        eventually("it is refused", async || {
+            let now = reloads(&gateway, "failure").await;
+            now > failures
+        })
+        .await;
+        let report = ask(gateway.management, get("/api/v1/reload")).await;
+        assert!(report.text().contains(says), "{says}: {report:?}");
+        assert_eq!(ids(&gateway).await, ["a", "b", "c"], "{faulty}");
+    }
+    fs::write(&list, "upstreams: []\n").unwrap();
+    eventually("there is one", async || ids(&gateway).await == ["a"]).await;
+}

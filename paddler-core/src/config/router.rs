@@ -16,6 +16,7 @@
 //!     host: rewrite                 # or keep
 //!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
 //!     timeouts: {connect: 500ms, first_byte: 30m, idle: 2m}
+//! upstreams_file: upstreams.yaml    # more of them
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,
@@ -110,6 +111,10 @@ pub struct Config {
     pub management: Option<SocketAddr>,
     /// The upstreams that are known from the start. Default none: they may register later.
     pub upstreams: Vec<UpstreamConfig>,
+    /// A file that lists more of them and says nothing else ([`UpstreamConfig::read_list`]), for whatever else makes such lists.
+    /// Default `None`. As it is written: `paddler` looks for a relative path beside the config file, reads it again when it
+    /// changes, and those that it lists come after `upstreams`, whose word counts first.
+    pub upstreams_file: Option<PathBuf>,
     /// Who gets a request. The default depends on the [`Mode`].
     pub tree: Tree,
     /// Requests that must wait.
@@ -201,6 +206,33 @@ impl UpstreamConfig {
         let mut faults = Faults::default();
         let upstream = upstream::upstream(&At::root(value), 0, &mut Default::default(), &mut faults);
         faults.finish(name, upstream)
+    }
+
+    /// Reads a file that lists upstreams under the key `upstreams`, in the words of a config, and says nothing else. `name` is that of
+    /// the file, for the faults.
+    ///
+    /// ```
+    /// use paddler_core::config::UpstreamConfig;
+    ///
+    /// let list = UpstreamConfig::read_list("upstreams: [{url: 'http://10.0.0.3:8080'}]", "list.yaml").unwrap();
+    /// assert_eq!(list[0].spec.id.as_str(), "10.0.0.3:8080");
+    /// // Half of a file is no list that has become short.
+    /// assert!(UpstreamConfig::read_list("", "list.yaml").is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path and place.
+    #[cfg(feature = "yaml")]
+    pub fn read_list(text: &str, name: &str) -> Result<Vec<Self>, ConfigFaults> {
+        let mut faults = Faults::default();
+        let list = super::yaml::read(text, &mut faults).and_then(|value| {
+            let mut fields = At::root(&value).fields(&mut faults)?;
+            let list = fields.need("upstreams", &mut faults);
+            let list = list.map(|at| upstream::upstreams(&at, &mut faults));
+            fields.end(&mut faults);
+            list
+        });
+        faults.finish(name, list)
     }
 
     /// The spec with its key, if it has one: this one, or that in the file that is named.
@@ -349,6 +381,7 @@ impl Config {
             listen: (Ipv4Addr::LOCALHOST, 8080).into(),
             management: Some((Ipv4Addr::LOCALHOST, 8081).into()),
             upstreams: Vec::new(),
+            upstreams_file: None,
             tree: match mode {
                 Mode::Gateway => trees::gateway(),
                 Mode::Balancer => trees::balancer(),

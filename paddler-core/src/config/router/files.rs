@@ -24,6 +24,8 @@ pub struct NamedFile<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FilePurpose {
+    /// A list of more upstreams: see [`Config::upstreams_file`].
+    Upstreams,
     /// The keys that clients present, or those of the management API.
     Keys,
     /// The TLS of clients.
@@ -38,6 +40,7 @@ pub enum FilePurpose {
 macro_rules! named_files {
     ($config:expr) => {{
         let Config {
+            upstreams_file,
             api_key_file,
             management_key_file,
             tls,
@@ -52,6 +55,11 @@ macro_rules! named_files {
                 path,
             }));
         };
+        add(
+            "upstreams_file".into(),
+            FilePurpose::Upstreams,
+            upstreams_file.into(),
+        );
         add("api_key_file".into(), FilePurpose::Keys, api_key_file.into());
         add(
             "management_key_file".into(),

@@ -42,6 +42,9 @@ pub(in crate::config) fn config(
     if let Some(at) = fields.take("upstreams", faults) {
         config.upstreams = upstream::upstreams(&at, faults);
     }
+    if let Some(list) = file(&mut fields, "upstreams_file", faults) {
+        config.upstreams_file = Some(list);
+    }
     if let Some(tree) = tree::tree(&mut fields, registry, faults) {
         config.tree = tree;
     }
