@@ -60,8 +60,8 @@ impl Resolver {
                 // The last one counts.
                 Some("search" | "domain") => resolver.search = words.take(MOST).map(str::to_owned).collect(),
                 Some("options") => {
-                    let dots = words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
-                    resolver.dots = dots.last().unwrap_or(resolver.dots);
+                    let mut dots = words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
+                    resolver.dots = dots.next_back().unwrap_or(resolver.dots);
                 }
                 _ => {}
             }
@@ -126,7 +126,8 @@ impl Resolver {
                 Ok(Ok(answer)) => failed = io::Error::other(format!("{server} answers {answer:?}")),
                 Ok(Err(error)) => failed = error,
                 Err(_) => {
-                    failed = io::Error::new(io::ErrorKind::TimedOut, format!("{server} does not answer"))
+                    let late = format!("{server} does not answer");
+                    failed = io::Error::new(io::ErrorKind::TimedOut, late);
                 }
             }
         }
