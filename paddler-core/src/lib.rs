@@ -23,6 +23,7 @@
 //! | [`queue`] | Who waits, and who is next? |
 //! | [`config`] | What did the user write, and what does it come to? |
 //! | `forward` | How does a request get there and its answer back? (feature `proxy`) |
+//! | `agent` | Who tells of an engine from beside it? (feature `proxy`) |
 //! | `observe` | What can be seen from outside? (feature `proxy`) |
 //!
 //! # Features
@@ -138,6 +139,8 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 | have all that done by a thread, in a program without a runtime | nothing: start a [`Background`](forward::Background) |
 | take an upstream out for a while | [`StatusLoop::set_draining`](status::StatusLoop::set_draining) |
 | change the list of upstreams | a [`MemberList`](status::MemberList) |
+| let engines tell of themselves | [`Agents`](agent::Agents) behind a listener; an [`Agent`](agent::Agent) beside the engine, or in its process |
+| tell yourself how an upstream is | a [`StatusSource`](status::StatusSource), with [`Unpolled`](status::Unpolled) on its specs |
 | read all of it from a config file | [`Config::read`](config::Config::read), then its `router_options()`, `board_options()`, `poll_options()` and `http_options()` |
 | connect, accept, encrypt in a way of your own | a [`Dial`](upstream::http::Dial), an [`Accept`](forward::Accept), `Tls` (feature `tls`) |
 
@@ -160,6 +163,8 @@ in simulated time, through partitions, slow links, held packets and crashes, and
 "#
 )]
 
+#[cfg(feature = "proxy")]
+pub mod agent;
 #[cfg(feature = "proxy")]
 mod clock;
 pub mod config;

@@ -17,8 +17,8 @@ pub enum StatusEvent {
     /// It exists no more. What is open on it goes on to its end.
     Remove(UpstreamId),
     /// It said how it is. A report is whole and replaces the last one, a poll's included: where upstreams are polled, a
-    /// source of one's own should send what it knows in the extensions of the spec ([`Upsert`](Self::Upsert)), or poll
-    /// itself.
+    /// source of one's own should send what it knows in the extensions of the spec ([`Upsert`](Self::Upsert)), or say
+    /// there that it is [`Unpolled`](super::Unpolled).
     Report {
         /// Who.
         id: UpstreamId,
@@ -62,7 +62,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The kinds of failed polls: only one of them says that nobody is there.
+/// The kinds of failed polls. One alone says nothing of whether somebody is there, but for [`Silent`](Self::Silent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -72,6 +72,8 @@ pub enum FailureKind {
     Timeout,
     /// It answered what cannot be read.
     Unreadable,
+    /// Whoever tells how it is has said nothing for too long: nobody knows whether it is there.
+    Silent,
 }
 
 impl FromStr for FailureKind {
@@ -84,7 +86,7 @@ impl FromStr for FailureKind {
 
 impl FailureKind {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Unreachable, Self::Timeout, Self::Unreadable];
+    pub const ALL: &[Self] = &[Self::Unreachable, Self::Timeout, Self::Unreadable, Self::Silent];
 
     /// The word used in logs and metrics.
     pub fn as_str(self) -> &'static str {
@@ -92,6 +94,7 @@ impl FailureKind {
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
             Self::Unreadable => "unreadable",
+            Self::Silent => "silent",
         }
     }
 }

@@ -43,6 +43,8 @@ pub use dns::DnsList;
 #[cfg(feature = "proxy")]
 pub use poll::PollOptions;
 #[cfg(feature = "proxy")]
+pub(crate) use poll::{Asker, Polled, Poller};
+#[cfg(feature = "proxy")]
 pub use refresh::{LoopEnded, StatusLoop};
 #[cfg(feature = "proxy")]
-pub use source::{FixedList, MemberList, Members, StatusSource};
+pub use source::{FixedList, MemberList, Members, StatusSource, Unpolled};

@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-pub(super) use ask::Asker;
+pub(crate) use ask::Asker;
 
 use super::{Failure, FailureKind, Published, Report, StatusEvent};
+use crate::Moment;
 use crate::clock::Clock;
 use crate::schedule::{mix, stable_hash};
 use crate::source::paddler;
@@ -60,12 +61,17 @@ impl PollOptions {
 
 /// What one poll came to.
 #[derive(Debug)]
-pub(super) struct Polled {
-    pub(super) id: UpstreamId,
+pub(crate) struct Polled {
+    pub(crate) id: UpstreamId,
     /// Which of the upstream's polls it was: what a poll of an earlier spec still says is not believed.
-    pub(super) run: u64,
-    pub(super) answer: Result<(Report, Option<SampleToken>), Failure>,
+    pub(crate) run: u64,
+    /// When it was begun.
+    pub(crate) asked: Moment,
+    pub(crate) answer: Answer,
 }
+
+/// How it says that it is, or why not.
+type Answer = Result<(Report, Option<SampleToken>), Failure>;
 
 impl From<Polled> for StatusEvent {
     fn from(Polled { id, answer, .. }: Polled) -> Self {
@@ -78,21 +84,21 @@ impl From<Polled> for StatusEvent {
 
 /// Polls one upstream for as long as its answers are taken.
 #[derive(Debug)]
-pub(super) struct Poller {
-    pub(super) id: UpstreamId,
-    pub(super) run: u64,
-    pub(super) asker: Asker,
-    pub(super) published: Published,
-    pub(super) clock: Clock,
-    pub(super) options: PollOptions,
-    pub(super) permits: Arc<Semaphore>,
-    pub(super) answers: mpsc::Sender<Polled>,
+pub(crate) struct Poller {
+    pub(crate) id: UpstreamId,
+    pub(crate) run: u64,
+    pub(crate) asker: Asker,
+    pub(crate) published: Published,
+    pub(crate) clock: Clock,
+    pub(crate) options: PollOptions,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) answers: mpsc::Sender<Polled>,
 }
 
 impl Poller {
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut failures: u32 = 0;
-        while let Some(answer) = self.poll().await {
+        while let Some((asked, answer)) = self.poll().await {
             failures = if answer.is_err() {
                 failures.saturating_add(1)
             } else {
@@ -101,6 +107,7 @@ impl Poller {
             let polled = Polled {
                 id: self.id.clone(),
                 run: self.run,
+                asked,
                 answer,
             };
             if self.answers.send(polled).await.is_err() {
@@ -118,24 +125,20 @@ impl Poller {
             .mul_f64(0.9 + 0.2 * (draw % 1_000) as f64 / 1_000.0)
     }
 
-    /// One poll; `None` when there are no polls any more.
-    async fn poll(&mut self) -> Option<Result<(Report, Option<SampleToken>), Failure>> {
+    /// One poll, and when it was begun; `None` when there are no polls any more.
+    async fn poll(&mut self) -> Option<(Moment, Answer)> {
         let _permit = self.permits.acquire().await.ok()?;
+        let asked = self.clock.now();
         let (id, limit) = (&self.id, self.options.timeout);
         let sample = || self.published.load().sample(id.as_str(), self.clock.now());
         // What was found out before the time was over is kept: the next poll goes on from there.
-        Some(match timeout(limit, self.asker.ask(sample)).await {
-            Ok(mut answer) => {
-                if let (Ok((report, _)), Some(own_name)) = (&mut answer, self.published.router()) {
-                    paddler::close_ring(report, own_name);
-                }
-                answer
-            }
-            Err(_) => Err(Failure::new(
-                FailureKind::Timeout,
-                format!("no answer within {limit:?}"),
-            )),
-        })
+        let answer = timeout(limit, self.asker.ask(sample)).await;
+        let late = |_| Failure::new(FailureKind::Timeout, format!("no answer within {limit:?}"));
+        let mut answer = answer.map_err(late).and_then(|answer| answer);
+        if let (Ok((report, _)), Some(own_name)) = (&mut answer, self.published.router()) {
+            paddler::close_ring(report, own_name);
+        }
+        Some((asked, answer))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::upstream::{Ledger, Models, Reserve, SampleToken, UpstreamId, Upstream
 
 /// After this many failed connections in a row, nobody is there. One alone may be a dropped packet or a full backlog; a
 /// third would keep a dead machine among the candidates for another poll.
-const UNREACHABLE_AFTER: u32 = 2;
+pub(super) const UNREACHABLE_AFTER: u32 = 2;
 
 /// One upstream with what it last said.
 #[derive(Debug, Clone)]
@@ -112,7 +112,8 @@ impl Entry {
         self.last_failure.as_ref()
     }
 
-    /// Whether several connections in a row could not be made. Any other failure in between says that somebody is there.
+    /// Whether several connections in a row could not be made, or whoever tells of it has said nothing for too long. Any other
+    /// failure in between says that somebody is there.
     pub fn is_unreachable(&self) -> bool {
         self.refused >= UNREACHABLE_AFTER
     }

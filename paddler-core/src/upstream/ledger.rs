@@ -50,9 +50,52 @@ pub struct SampleToken {
     /// Whose it is: the place alone may be another upstream's by now.
     pub(crate) place: u32,
     pub(crate) tenancy: u16,
+    /// Somebody beside the engine had asked it, so long before this was taken: where requests go on from here to it is not known
+    /// by that, and what has ended in between may have been seen.
+    pub(crate) told: Option<Duration>,
 }
 
 impl SampleToken {
+    /// The same for what somebody tells who has asked so long ago.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn told(self, age: Duration) -> Self {
+        Self {
+            told: Some(age),
+            ..self
+        }
+    }
+
+    /// The same, where nothing of ours was there.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn of_nothing(self) -> Self {
+        Self {
+            own: 0,
+            settling: 0,
+            ..self
+        }
+    }
+
+    /// The same for what still holds at this moment: what was ours then was ours.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn still(self, now: Moment) -> Self {
+        Self {
+            at: now,
+            told: Some(Duration::MAX),
+            ..self
+        }
+    }
+
+    /// Whether a report of it can prove that the engine is free of what has ended.
+    pub(crate) fn proves_room(&self) -> bool {
+        self.told.is_none_or(|age| age <= Ledger::TRANSIT)
+    }
+
+    /// When the engine was asked.
+    pub(crate) fn asked_at(&self) -> Moment {
+        let ago = self.told.filter(|age| *age < Duration::MAX).unwrap_or_default();
+        Moment::ZERO.saturating_add(self.at.since(Moment::ZERO).saturating_sub(ago))
+    }
+
     /// When the sample was taken.
     pub fn at(&self) -> Moment {
         self.at
@@ -349,6 +392,7 @@ impl Ledger {
             at: now,
             place,
             tenancy,
+            told: None,
         }
     }
 

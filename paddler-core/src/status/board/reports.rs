@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Applied, StatusBoard};
 use crate::Moment;
+use crate::status::snapshot::UNREACHABLE_AFTER;
 use crate::status::{Degraded, Failure, FailureKind, Health, Report};
 use crate::upstream::{SampleToken, UpstreamId};
 
@@ -26,7 +27,7 @@ impl StatusBoard {
         let token = asked.unwrap_or_else(|| ledger.sample(index.0, entry.tenancy, now));
         let reported = reported_weight(&report);
         entry.others = reported.map_or(0, |reported| reported.saturating_sub(token.own));
-        entry.reported_at = token.at;
+        entry.reported_at = token.asked_at();
         entry.sample = token.sequence;
         entry.failures = 0;
         entry.refused = 0;
@@ -34,7 +35,8 @@ impl StatusBoard {
         let health = report.health;
         let was_ready = entry.report().and_then(|report| report.health) == Some(Health::Ready);
         let became_ready = health == Some(Health::Ready) && !was_ready;
-        let asked_at = asked.map(|token| token.at);
+        // What others tell of it says nothing of our connections.
+        let asked_at = asked.filter(|token| token.told.is_none()).map(|token| token.at);
         let degraded = newly_degraded(entry.report(), &report);
         let says_the_same = |old: &Report| old.models == report.models && old.adapters == report.adapters;
         let same_names = entry.report().is_some_and(says_the_same);
@@ -49,7 +51,7 @@ impl StatusBoard {
             self.health.polled(index.0, asked_at, self.now);
         }
         // Who spoke unasked may have looked before the last ends, so that proves no room.
-        if let (Some(token), Some(reported)) = (asked, reported) {
+        if let (Some(token), Some(reported)) = (asked.filter(SampleToken::proves_room), reported) {
             ledger.settle(token, reported);
         }
         Applied::Reported { id, health, degraded }
@@ -67,6 +69,8 @@ impl StatusBoard {
         entry.refused = match failure.kind {
             FailureKind::Unreachable if works => entry.refused,
             FailureKind::Unreachable => entry.refused.saturating_add(1),
+            // Who tells of it was waited for long enough.
+            FailureKind::Silent => UNREACHABLE_AFTER,
             FailureKind::Timeout | FailureKind::Unreadable => 0,
         };
         entry.last_failure = Some(failure.clone());

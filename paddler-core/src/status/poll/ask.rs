@@ -19,7 +19,7 @@ const MAX_ANSWER: usize = 16 << 20;
 
 /// Asks one upstream, and remembers what it need not be asked each time.
 #[derive(Debug)]
-pub(in crate::status) struct Asker {
+pub(crate) struct Asker {
     spec: Arc<UpstreamSpec>,
     upstream: Arc<dyn Upstream>,
     names: VllmNames,
@@ -66,7 +66,7 @@ impl Answered {
 
 impl Asker {
     /// `None`: there is no way to it.
-    pub(in crate::status) fn new(spec: Arc<UpstreamSpec>) -> Option<Self> {
+    pub(crate) fn new(spec: Arc<UpstreamSpec>) -> Option<Self> {
         let upstream = spec.extensions.get::<Transport>()?.0.clone();
         let names = spec.extensions.get::<VllmNames>().cloned().unwrap_or_default();
         let mut asker = Self {
@@ -88,7 +88,7 @@ impl Asker {
     }
 
     /// Asks once. `sample` is called just before the first question about load.
-    pub(in crate::status) async fn ask(
+    pub(crate) async fn ask(
         &mut self,
         sample: impl FnOnce() -> Option<SampleToken>,
     ) -> Result<(Report, Option<SampleToken>), Failure> {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::status::poll::{Asker, PollOptions, Polled, Poller};
-use crate::status::{Failure, FailureKind, Published, StatusEvent};
+use crate::status::{Failure, FailureKind, Published, StatusEvent, Unpolled};
 use crate::upstream::{Connect, Transport, Upstream, UpstreamId, UpstreamSpec};
 
 /// The polls that are under way. Dropped, they end.
@@ -164,6 +164,9 @@ impl Polls {
         let (Some(options), Some(followed)) = (&self.options, self.upstreams.get_mut(id)) else {
             return;
         };
+        if followed.spec.extensions.get::<Unpolled>().is_some() {
+            return;
+        }
         let Some(asker) = Asker::new(followed.spec.clone()) else {
             return;
         };
@@ -261,6 +264,7 @@ mod tests {
         let says = |run| Polled {
             id: spec.id.clone(),
             run,
+            asked: crate::Moment::ZERO,
             answer: Err(Failure::new(FailureKind::Timeout, "")),
         };
 
