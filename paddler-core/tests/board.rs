@@ -413,7 +413,7 @@ fn a_failed_poll_is_no_reason_to_say_it_again() {
 /// The failures in a row, and whether nobody is there after them.
 #[test]
 fn two_refused_connections_in_a_row_mean_that_nobody_is_there() {
-    use FailureKind::{Timeout, Unreachable, Unreadable};
+    use FailureKind::{Silent, Timeout, Unreachable, Unreadable};
     for (failures, unreachable) in [
         (&[][..], false),
         (&[Unreachable], false),
@@ -425,6 +425,7 @@ fn two_refused_connections_in_a_row_mean_that_nobody_is_there() {
         (&[Timeout, Unreachable, Unreachable], true),
         (&[Unreachable, Timeout, Unreachable], false),
         (&[Unreachable, Unreachable, Timeout], false),
+        (&[Silent], true),
     ] {
         let mut board = board(&["a"]);
         for (n, kind) in failures.iter().enumerate() {

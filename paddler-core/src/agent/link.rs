@@ -60,7 +60,7 @@ enum Ended {
 }
 
 /// A body that others write.
-struct Written(mpsc::Receiver<Bytes>);
+pub(super) struct Written(pub(super) mpsc::Receiver<Bytes>);
 
 impl http_body::Body for Written {
     type Data = Bytes;
@@ -79,11 +79,10 @@ impl http_body::Body for Written {
 fn path(id: &str) -> Uri {
     let mut path = "/api/v1/agents/".to_owned();
     for byte in id.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                path.push(char::from(byte))
-            }
-            _ => path.push_str(&format!("%{byte:02X}")),
+        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
         }
     }
     path.push_str("/status");

@@ -38,3 +38,6 @@ pub use document::AgentsDocument;
 pub use frames::Unreadable;
 pub use list::{AgentList, Agents, AgentsOptions, Dialect, StreamEnd};
 pub use registry::Refused;
+
+#[cfg(test)]
+mod tests;

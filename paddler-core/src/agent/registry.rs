@@ -228,6 +228,8 @@ impl Registry {
         if known.agent != stream.agent {
             tracing::info!(upstream = %id, before = %known.agent, now = %stream.agent, "another agent tells of an upstream");
             known.agent = stream.agent.clone();
+            // The one before is passed over, and not sent away: it would only come back at once.
+            known.end = None;
         }
         if known.stream != stream.number {
             known.follow(stream);
