@@ -8,9 +8,11 @@
 //! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in, also one that is away |
 //! | `POST /api/v1/explain?path=/v1/chat/completions` | tells where a request with this body would go now, and why |
 //! | `GET /api/v1/snapshot` | the statuses that requests are routed by, for `paddler explain --snapshot` |
+//! | `GET /api/v1/agents`, `/api/v1/agents/stream`, and what agents send | see [`agents`] |
 //! | `GET /api/v1/reload` | tells how the last reload went |
 //! | `POST /api/v1/reload` | reads the config again |
 
+pub(crate) mod agents;
 mod upstreams;
 
 use std::net::IpAddr;

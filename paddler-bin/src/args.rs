@@ -1,5 +1,8 @@
 //! What can be said on the command line and in the environment?
 
+pub(crate) mod agent;
+pub(crate) mod old;
+
 use std::env;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,7 +79,13 @@ pub(crate) enum Command {
     Gateway(Serve),
     /// Balance over llama.cpp machines that serve one model, by free slots.
     #[command(after_help = BALANCER_EXAMPLES)]
-    Balancer(Serve),
+    Balancer(Balancer),
+    /// Tell balancers of an engine, from beside it.
+    ///
+    /// It finds out what the engine is and follows it closely. Balancers route to it from then on, and no more once it is stopped or
+    /// silent.
+    #[command(after_help = agent::EXAMPLES)]
+    Agent(Box<agent::AgentArgs>),
     /// Tell Envoy where each request goes, over ext_proc.
     ///
     /// It routes as `gateway` does, by the same config file, and Envoy keeps the connections. --listen is where Envoy asks, by
@@ -165,7 +174,19 @@ const TREE_EXAMPLES: &str = "Examples:
 
 /// Flags come before the environment, and both before the file.
 #[derive(Debug, Default, Parser)]
+pub(crate) struct Balancer {
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+    #[command(flatten)]
+    pub(crate) old: old::OfBalancer,
+}
+
+/// Flags come before the environment, and both before the file.
+#[derive(Debug, Default, Parser)]
 pub(crate) struct Serve {
+    /// Upstreams will come by their agents.
+    #[arg(skip)]
+    pub(crate) expects_agents: bool,
     /// Where requests come in if neither flag nor file says so; `None`: as the config has it.
     #[arg(skip)]
     pub(crate) default_listen: Option<SocketAddr>,
@@ -190,6 +211,20 @@ pub(crate) struct Serve {
     /// A file with the keys for the management listener's API, one a line.
     #[arg(long, value_name = "FILE", env = "PADDLER_MANAGEMENT_KEY_FILE")]
     pub(crate) management_key_file: Option<PathBuf>,
+    /// Who may tell of engines as `paddler agent` does, at the management listener [default: auto].
+    #[arg(long, value_enum, env = "PADDLER_AGENTS")]
+    pub(crate) agents: Option<AgentsArg>,
+    /// A file with the keys of which agents must present one, one a line.
+    #[arg(long, value_name = "FILE", env = "PADDLER_AGENT_KEY_FILE")]
+    pub(crate) agent_key_file: Option<PathBuf>,
+    /// A web page whose browsers may ask the management listener, such as https://ops.example.com. Repeat it for each.
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "PADDLER_MANAGEMENT_ORIGIN",
+        value_delimiter = ','
+    )]
+    pub(crate) management_origin: Vec<String>,
     /// A file with the key that is sent to the upstreams of --upstream.
     #[arg(long, value_name = "FILE", env = "PADDLER_UPSTREAM_API_KEY_FILE")]
     pub(crate) upstream_api_key_file: Option<PathBuf>,
@@ -297,6 +332,28 @@ impl EngineArg {
             Self::Ollama => "ollama",
             Self::Openai => "openai",
             Self::Paddler => "paddler",
+        }
+    }
+}
+
+/// Who may tell of engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AgentsArg {
+    /// With a key; where there are no keys, programs of this machine, if management is on loopback.
+    Auto,
+    /// Whoever reaches the management listener, as with Paddler 1.x.
+    Open,
+    /// Nobody.
+    Off,
+}
+
+impl AgentsArg {
+    /// The word as it stands in a config file.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Open => "open",
+            Self::Off => "off",
         }
     }
 }
@@ -455,7 +512,9 @@ mod tests {
     #[test]
     fn each_flag_has_the_variable_of_its_name() {
         for command in Args::command().get_subcommands() {
-            for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
+            // Those of Paddler 1.x had none.
+            let is_new = |arg: &&Arg| !arg.is_positional() && arg.get_help_heading() != Some(old::HEADING);
+            for arg in command.get_arguments().filter(is_new) {
                 let flag = format!("--{}", arg.get_long().unwrap());
                 let named = arg.get_env().map(|name| name.to_string_lossy().into_owned());
                 assert_eq!(named, Some(variable(&flag)));

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use paddler_core::agent::Agents;
+use paddler_core::config::{AgentAccess, Config};
 use paddler_core::forward::{Keys, Router};
 use paddler_core::status::{Members, Snapshot, StatusLoop};
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
@@ -27,6 +29,25 @@ pub(crate) enum NotAdded {
     TooMany,
 }
 
+/// Who may come to the management listener, beside those who have a key of its API.
+#[derive(Default)]
+pub(crate) struct Doors {
+    pub(crate) agents: AgentAccess,
+    pub(crate) agent_keys: Option<Keys>,
+    /// The web pages that may ask.
+    pub(crate) origins: Vec<String>,
+}
+
+impl Doors {
+    pub(crate) fn new(config: &Config, agent_keys: Option<Keys>) -> Self {
+        Self {
+            agents: config.agents.access,
+            agent_keys,
+            origins: config.management_origins.clone(),
+        }
+    }
+}
+
 /// What the management API and reloads share.
 pub(crate) struct Control {
     pub(crate) router: Router,
@@ -35,6 +56,10 @@ pub(crate) struct Control {
     clock: Clock,
     /// The keys that the API wants, if it wants any.
     keys: Mutex<Option<Arc<Keys>>>,
+    doors: Mutex<Arc<Doors>>,
+    pub(crate) agents: Agents,
+    /// When an agent was last refused, and it was said.
+    refused: Mutex<Option<Moment>>,
     last: Mutex<Option<Report>>,
     reloads: mpsc::Sender<Request>,
     /// The upstreams that the API has added.
@@ -51,8 +76,8 @@ impl Control {
         desk: Desk,
         statuses: StatusLoop,
         clock: Clock,
-        keys: Option<Keys>,
-        (added, reloads): (Members, mpsc::Sender<Request>),
+        (keys, doors): (Option<Keys>, Doors),
+        (added, agents, reloads): (Members, Agents, mpsc::Sender<Request>),
     ) -> Self {
         Self {
             router: desk.router().clone(),
@@ -60,6 +85,9 @@ impl Control {
             statuses,
             clock,
             keys: Mutex::new(keys.map(Arc::new)),
+            doors: Mutex::new(Arc::new(doors)),
+            agents,
+            refused: Mutex::default(),
             last: Mutex::default(),
             reloads,
             added,
@@ -76,6 +104,25 @@ impl Control {
 
     pub(crate) fn set_management_keys(&self, keys: Option<Keys>) {
         *lock(&self.keys) = keys.map(Arc::new);
+    }
+
+    pub(crate) fn doors(&self) -> Arc<Doors> {
+        lock(&self.doors).clone()
+    }
+
+    pub(crate) fn set_doors(&self, doors: Doors) {
+        *lock(&self.doors) = Arc::new(doors);
+    }
+
+    /// An agent was refused. True: it is to be said, once a minute for all.
+    pub(crate) fn is_news_that_refused(&self) -> bool {
+        let now = self.now();
+        let mut last = lock(&self.refused);
+        let is_news = last.is_none_or(|last| now.since(last) >= Duration::from_secs(60));
+        if is_news {
+            *last = Some(now);
+        }
+        is_news
     }
 
     /// How the last reload went, if there was one.

@@ -1,9 +1,11 @@
 //! The program `paddler`: arguments -> config -> the library -> serve. No routing logic lives here.
 
+mod agent;
 mod api;
 mod args;
 mod check;
 mod control;
+mod cors;
 mod demo;
 mod explain;
 mod files;
@@ -99,7 +101,17 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::explain(&args),
         Command::Tree(args) => tree::tree(&args),
         Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve, Front::Clients)),
-        Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve, Front::Clients)),
+        Command::Balancer(args) => {
+            let args::Balancer { mut serve, old } = args;
+            let mode = if old.check_model {
+                Mode::Gateway
+            } else {
+                Mode::Balancer
+            };
+            old.put_into(&mut serve)?;
+            to_its_end(run::run(mode, serve, Front::Clients))
+        }
+        Command::Agent(args) => to_its_end(agent::run(*args)),
         #[cfg(feature = "envoy")]
         Command::EndpointPicker(picker) => {
             let (options, serve) = picker.split();

@@ -19,6 +19,9 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
     local: bool,
 ) -> Result<Response<Body>, Infallible> {
+    if let Some(route) = api::agents::Route::of(request.uri().path()) {
+        return Ok(api::agents::answer(&control, route, request, local).await);
+    }
     let (request, body) = request.into_parts();
     if request.uri.path().starts_with(api::PREFIX) {
         let (status, answer) = api::answer(&control, &request, body, local).await;
@@ -62,7 +65,12 @@ async fn figures(desk: Desk) -> (StatusCode, &'static str, String) {
     }
 }
 
-fn response(path: &str, status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+pub(crate) fn response(
+    path: &str,
+    status: StatusCode,
+    content_type: &'static str,
+    text: String,
+) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::Failure;
 use crate::args::Serve;
-use crate::control::Control;
+use crate::control::{Control, Doors};
 use crate::files::{self, Contents, Watched};
 use crate::secrets::Specs;
 use crate::settings::{self, Faulty, Loaded};
@@ -289,6 +289,7 @@ impl Reloads {
         };
         let options = settings::router_options(&config, keys.clone());
         self.control.set_management_keys(secrets.management);
+        self.control.set_doors(Doors::new(&config, secrets.agents));
         self.control.statuses.set_tree(config.tree).await?;
         self.control.statuses.set_health(config.health).await?;
         if now.poll != self.in_force.poll {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use paddler_core::Clock;
+use paddler_core::agent::{Agents, AgentsOptions};
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
 use paddler_core::schedule::trees;
@@ -19,13 +20,13 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::args::Serve;
-use crate::control::Control;
+use crate::control::{Control, Doors};
 use crate::front::{Desk, Front};
 use crate::reload::{Lists, Origin, Reloads};
 use crate::secrets::{Secrets, Specs};
 use crate::settings::Loaded;
 use crate::stop::{Hangups, Stops};
-use crate::{Failure, api, management, settings};
+use crate::{Failure, api, cors, settings};
 
 /// How often names that stand for several upstreams are looked up: a replica that a resolver has is to be used soon, and one
 /// that has gone is found out by its polls before.
@@ -51,7 +52,8 @@ pub(crate) struct Gateway {
     clock: Clock,
     listener: TcpListener,
     management: Option<TcpListener>,
-    management_keys: Option<Keys>,
+    doors: (Option<Keys>, Doors),
+    agents: Agents,
     tls: Option<Tls>,
     lists: Lists,
     added: Members,
@@ -74,6 +76,7 @@ impl Gateway {
             specs,
             keys,
             management: management_keys,
+            agents: agent_keys,
             tls,
         } = secrets;
         front.fit(&config);
@@ -88,17 +91,20 @@ impl Gateway {
         let (listed, of_file) = MemberList::new(specs.file.iter().cloned());
         let (added, of_api) = MemberList::new([]);
         let (dns, behind_names) = DnsList::new(specs.dns.iter().cloned(), NAMES_EVERY, Arc::new(Tcp));
-        // Whose word counts first stands first.
+        // The board has it from here on.
+        let tree = std::mem::replace(&mut config.tree, trees::gateway());
+        let board = StatusBoard::with_options(tree, config.board_options());
+        let (agents, of_agents) = Agents::new(AgentsOptions::default(), board.published(), clock);
+        // Whose word counts first stands first: what people say before what machines say of themselves.
         let sources: Vec<Box<dyn StatusSource>> = vec![
             Box::new(list.named("config")),
             Box::new(of_file.named("file")),
             Box::new(behind_names),
             Box::new(of_api.named(api::OWN)),
+            Box::new(of_agents),
         ];
-        // The board has it from here on.
-        let tree = std::mem::replace(&mut config.tree, trees::gateway());
         let statuses = StatusLoop::start(
-            StatusBoard::with_options(tree, config.board_options()),
+            board,
             sources,
             front.connect(&config),
             Some(config.poll_options()),
@@ -111,7 +117,8 @@ impl Gateway {
             clock,
             listener,
             management,
-            management_keys,
+            doors: (management_keys, Doors::new(&config, agent_keys)),
+            agents,
             tls,
             lists: Lists {
                 single: members,
@@ -169,8 +176,8 @@ impl Gateway {
             desk.clone(),
             self.statuses,
             self.clock,
-            self.management_keys,
-            (self.added, ask),
+            self.doors,
+            (self.added, self.agents, ask),
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
@@ -235,7 +242,7 @@ async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOpti
     let local = listener
         .local_addr()
         .is_ok_and(|address| address.ip().is_loopback());
-    let service = service_fn(move |request| management::answer(control.clone(), request, local));
+    let service = service_fn(move |request| cors::answer(control.clone(), request, local));
     // It ends with the program.
     let never = std::future::pending;
     if let Err(error) = serve(listener, service, options, never(), never()).await {

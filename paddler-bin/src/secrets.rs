@@ -27,6 +27,8 @@ pub(crate) struct Secrets {
     pub(crate) keys: Option<Keys>,
     /// The keys that the management API wants, if it wants any.
     pub(crate) management: Option<Keys>,
+    /// The keys that agents may present, if they have some of their own.
+    pub(crate) agents: Option<Keys>,
     /// What connections from clients are encrypted by.
     pub(crate) tls: Option<Tls>,
 }
@@ -69,6 +71,9 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
         "the keys of the management API",
         |text, _| Keys::read_lines(text),
     );
+    let agents = keys(&config.agents.key_file, "the keys of agents", |text, _| {
+        Keys::read_lines(text)
+    });
     // One without a file is faulty, which was said.
     let tls = config.tls.as_ref().filter(|tls| {
         let needed = [&tls.certificate, &tls.key];
@@ -90,6 +95,7 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
         },
         keys: clients,
         management,
+        agents,
         tls,
     })
 }

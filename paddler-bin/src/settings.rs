@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
+use paddler_core::config::{AgentAccess, Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
 use paddler_core::forward::{Keys, RouterOptions};
 use serde_json::{Map, Value as Json};
 
@@ -51,8 +51,15 @@ fn config(mode: Mode, serve: &Serve) -> Result<(Config, Option<Written>), Failur
     if !upstreams(&serve.upstream).is_empty() {
         config.upstreams_file = None;
     }
-    if config.upstreams.is_empty() && config.upstreams_file.is_none() {
-        let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE";
+    let expects_agents = serve.expects_agents
+        || serve.agents.is_some()
+        || serve.agent_key_file.is_some()
+        || written.as_ref().is_some_and(|written| written.says("agents"));
+    let may_come = config.agents.access != AgentAccess::Off && config.management.is_some();
+    let is_named = !config.upstreams.is_empty() || config.upstreams_file.is_some();
+    if !is_named && !(expects_agents && may_come) {
+        let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE; \
+                    or let them come by their agents, with --agents auto";
         return Err(hint.into());
     }
     not_itself(&config)?;
@@ -121,11 +128,14 @@ fn about_no_upstream(serve: &Serve) -> Result<(), Failure> {
 }
 
 /// Which flag says what a config file says under this path.
-const FLAGS: [(&str, &str); 10] = [
+const FLAGS: [(&str, &str); 13] = [
     ("listen", "--listen"),
     ("management", "--management"),
     ("api_key_file", "--api-key-file"),
     ("management_key_file", "--management-key-file"),
+    ("management_origins", "--management-origin"),
+    ("agents.access", "--agents"),
+    ("agents.key_file", "--agent-key-file"),
     ("queue.max_requests", "--max-requests"),
     ("queue.max_wait", "--max-wait"),
     ("poll.interval", "--poll-interval"),
@@ -137,13 +147,13 @@ const FLAGS: [(&str, &str); 10] = [
 /// The faults in the words of the command line.
 fn by_flag(mut faults: ConfigFaults) -> ConfigFaults {
     for fault in &mut faults.faults {
-        let (whole, number) = match fault
-            .path
-            .strip_prefix("upstreams[")
-            .and_then(|rest| rest.split_once(']'))
+        let path = fault.path.clone();
+        let (whole, number) = match path
+            .split_once('[')
+            .and_then(|(list, rest)| Some((list, rest.split_once(']')?)))
         {
-            Some((index, _)) => ("upstreams", index.parse::<usize>().ok()),
-            None => (fault.path.as_str(), None),
+            Some((list, (index, _))) => (list, index.parse::<usize>().ok()),
+            None => (path.as_str(), None),
         };
         if let Some((_, flag)) = FLAGS.iter().find(|(path, _)| *path == whole) {
             let number = number
@@ -179,6 +189,14 @@ fn flags(serve: &Serve) -> Json {
     say(["management", ""], text(&serve.management));
     say(["api_key_file", ""], path(&serve.api_key_file));
     say(["management_key_file", ""], path(&serve.management_key_file));
+    let origins = &serve.management_origin;
+    say(
+        ["management_origins", ""],
+        (!origins.is_empty()).then(|| origins.iter().map(|origin| Json::from(origin.as_str())).collect()),
+    );
+    let access = serve.agents.map(|agents| Json::from(agents.word()));
+    say(["agents", "access"], access);
+    say(["agents", "key_file"], path(&serve.agent_key_file));
     say(["queue", "max_requests"], serve.max_requests.map(Json::from));
     say(["queue", "max_wait"], text(&serve.max_wait));
     say(["poll", "interval"], text(&serve.poll_interval));

@@ -129,6 +129,7 @@ fn named(source: &str) -> &str {
         "config" => "the config",
         "file" => "the config's upstreams_file",
         "dns" => "a dns+ name of the config",
+        "agent" => "its agent",
         other => other,
     }
 }

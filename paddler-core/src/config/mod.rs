@@ -36,9 +36,9 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 #[cfg(feature = "proxy")]
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
-    AdminPaths, ClientCertificates, Config, FilePurpose, Forwarded, Forwarding, HealthRules, Limits,
-    ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
-    UpstreamConfig, WebSockets,
+    AdminPaths, AgentAccess, AgentRules, ClientCertificates, Config, FilePurpose, Forwarded, Forwarding,
+    HealthRules, Limits, ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts,
+    Traceparent, UpstreamConfig, WebSockets,
 };
 pub use suggest::UnknownWord;
 pub(crate) use suggest::named;

@@ -34,6 +34,8 @@
 //! retry: {attempts: 16, share: 0.2, per_second: 10}
 //! api_key_file: /run/secrets/keys
 //! management_key_file: /run/secrets/management-keys
+//! management_origins: []            # of web pages, such as [https://ops.example.com]
+//! agents: {access: auto, key_file: /run/secrets/agents}   # auto, open or off
 //! admin_paths: closed               # or open
 //! trusted_peers: []                 # such as [10.0.0.0/8, "::1"]
 //! forwarding: {forwarded: off, traceparent: pass}   # off, x-forwarded, forwarded or both; pass or make
@@ -46,6 +48,7 @@
 //!
 //! Every key may be left out.
 
+mod agents;
 mod files;
 mod fill;
 mod health;
@@ -59,6 +62,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::agents::{AgentAccess, AgentRules};
 pub use self::files::{FilePurpose, NamedFile};
 pub(super) use self::fill::config as read_over;
 pub use self::health::{HealthRules, Retry};
@@ -135,6 +139,10 @@ pub struct Config {
     /// A file with the keys for the management listener's API, one a line. Default `None`: then that API changes something
     /// only for programs on this machine, and only where `management` is on loopback. Health and metrics need no key.
     pub management_key_file: Option<PathBuf>,
+    /// The web pages whose browsers may ask the management listener, each as `scheme://host[:port]`. Default none.
+    pub management_origins: Vec<String>,
+    /// Who may tell of engines.
+    pub agents: AgentRules,
     /// Whether the paths that read or change the inside of an engine are open. Default closed: slots and caches hold other
     /// people's prompts.
     pub admin_paths: AdminPaths,
@@ -394,6 +402,8 @@ impl Config {
             retry: Retry::default(),
             api_key_file: None,
             management_key_file: None,
+            management_origins: Vec::new(),
+            agents: AgentRules::default(),
             admin_paths: AdminPaths::default(),
             websockets: WebSockets::default(),
             tls: None,

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::{Config, ListenerTls, UpstreamConfig};
+use super::{AgentRules, Config, ListenerTls, UpstreamConfig};
 use crate::upstream::{Protocol, Tls, UpstreamSpec};
 
 /// A file that a setting names. `P`: a reference to its path.
@@ -26,7 +26,7 @@ pub struct NamedFile<P> {
 pub enum FilePurpose {
     /// A list of more upstreams: see [`Config::upstreams_file`].
     Upstreams,
-    /// The keys that clients present, or those of the management API.
+    /// The keys that clients present, or agents, or those of the management API.
     Keys,
     /// The TLS of clients.
     ListenerTls,
@@ -43,6 +43,7 @@ macro_rules! named_files {
             upstreams_file,
             api_key_file,
             management_key_file,
+            agents: AgentRules { key_file, access: _ },
             tls,
             upstreams,
             ..
@@ -66,6 +67,7 @@ macro_rules! named_files {
             FilePurpose::Keys,
             management_key_file.into(),
         );
+        add("agents.key_file".into(), FilePurpose::Keys, key_file.into());
         if let Some(ListenerTls {
             certificate,
             key,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     AdminPaths, Config, Forwarded, Forwarding, Poll, Shutdown, Traceparent, UpstreamConfig, WebSockets,
-    health, limits, queue, timeouts, tls, upstream,
+    agents, health, limits, queue, timeouts, tls, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -91,6 +91,13 @@ fn access(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
     if let Some(keys) = file(fields, "management_key_file", faults) {
         config.management_key_file = Some(keys);
     }
+    if let Some(at) = fields.take("management_origins", faults) {
+        let origins = at.list(faults).unwrap_or_default();
+        config.management_origins = origins.iter().filter_map(|at| origin(at, faults)).collect();
+    }
+    section(fields, "agents", faults, |fields, faults| {
+        agents::agents(fields, &mut config.agents, faults);
+    });
     if let Some(at) = fields.take("admin_paths", faults) {
         let words = [("closed", AdminPaths::Closed), ("open", AdminPaths::Open)];
         config.admin_paths = at.word(faults, &words).unwrap_or_default();
@@ -99,6 +106,30 @@ fn access(fields: &mut Fields<'_>, config: &mut Config, faults: &mut Faults) {
         let words = [("closed", WebSockets::Closed), ("open", WebSockets::Open)];
         config.websockets = at.word(faults, &words).unwrap_or_default();
     }
+}
+
+/// The origin of web pages, as browsers write it.
+fn origin(at: &At<'_>, faults: &mut Faults) -> Option<String> {
+    let text = at.text(faults)?;
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    let is_one = rest.is_some_and(|rest| {
+        !rest.is_empty()
+            && rest
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && !b"/?#@*".contains(&byte))
+    });
+    if !is_one {
+        let problem = format!("{} is not the origin of a web page", quoted(text));
+        at.fault_mend(
+            faults,
+            problem,
+            "write https://host, with its port if it has one, and nothing after that",
+        );
+        return None;
+    }
+    Some(text.to_ascii_lowercase())
 }
 
 /// A built-in tree goes by reports of the last ten polls, so it follows the interval. Any other tree stays as it is.
