@@ -498,6 +498,45 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    /// The flags in the first column of the tables under a heading of the README.
+    fn told(readme: &str, heading: &str) -> Vec<String> {
+        let (_, section) = readme.split_once(heading).unwrap();
+        let section = section.split("\n#").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `--"));
+        rows.map(|row| row.split('`').next().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_flags_of_1_x_are_those_that_the_readme_tells() {
+        let readme = include_str!("../README.md");
+        for name in ["agent", "balancer"] {
+            let command = Args::command();
+            let command = command.find_subcommand(name).unwrap();
+            let mut told = told(readme, &format!("### `paddler {name}`"));
+            let exists = |flag: &&String| {
+                command
+                    .get_arguments()
+                    .any(|arg| arg.get_long() == Some(flag.as_str()))
+            };
+            let missing: Vec<_> = told.iter().filter(|flag| !exists(flag)).collect();
+            assert!(missing.is_empty(), "`paddler {name}` has no {missing:?}");
+            told.sort();
+            let old = command
+                .get_arguments()
+                .filter(|arg| arg.get_help_heading() == Some(old::HEADING));
+            let untold: Vec<_> = old
+                .filter_map(Arg::get_long)
+                .filter(|flag| !told.iter().any(|told| told == flag))
+                .collect();
+            assert!(
+                untold.is_empty(),
+                "the README tells nothing of {untold:?} of `paddler {name}`"
+            );
+            assert!(told.len() > 5, "{told:?}");
+        }
+    }
+
     #[cfg(feature = "envoy")]
     #[test]
     fn objectives_are_names_with_priorities() {

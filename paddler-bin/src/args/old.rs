@@ -1,6 +1,6 @@
 //! Which flags of Paddler 1.x are understood, and what do they say here?
 //!
-//! They are in the long help alone. Where a default or an answer is another one now, `docs/migration.md` says so; a test holds that
+//! They are in the long help alone. Where a default or an answer is another one now, the README beside the manifest says so; a test holds that
 //! table and these flags together.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};

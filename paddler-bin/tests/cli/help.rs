@@ -1,6 +1,6 @@
 //! Is what the help says true?
 
-use paddler_core::config::{Config, Mode, Registry, Value};
+use paddler_core::config::{AgentRules, Config, Mode, Registry, Value};
 use serde_json::{Value as Json, json};
 
 use crate::support::program::run;
@@ -33,6 +33,7 @@ async fn each_default_in_the_help_is_the_one_in_force() {
             "--max-wait",
             "--poll-interval",
             "--grace",
+            "--agents",
         ];
         for (flag, said) in defaults(command).await {
             left.retain(|known| *known != flag);
@@ -43,6 +44,7 @@ async fn each_default_in_the_help_is_the_one_in_force() {
                 "--max-requests" => json!({"queue": {"max_requests": said.parse::<u32>().unwrap()}}),
                 "--max-wait" => json!({"queue": {"max_wait": said}}),
                 "--poll-interval" => json!({"poll": {"interval": said}}),
+                "--agents" => json!({"agents": {"access": said}}),
                 "--grace" => json!({"shutdown": {"grace": said}}),
                 other => panic!("{other} has a default that is not looked at here"),
             };
@@ -58,6 +60,7 @@ async fn each_default_in_the_help_is_the_one_in_force() {
                 "{flag}"
             );
             assert_eq!((said.poll, said.shutdown), (poll, shutdown), "{flag}");
+            assert_eq!(said.agents, AgentRules::default(), "{flag}");
             assert!(
                 said.upstreams
                     .iter()
