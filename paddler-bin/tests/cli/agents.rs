@@ -245,8 +245,11 @@ async fn a_frozen_agent_gets_nothing_until_it_thaws() {
     })
     .await;
     let before = engine.stats().completed;
-    assert!(
-        !serves(gateway.address, "m").await,
+    let wait = HeaderName::from_static("x-paddler-max-wait");
+    let asked = with(post("/v1/chat/completions", &chat("m", 1)), wait, "0.2");
+    let refused = ask(gateway.address, asked).await;
+    assert_eq!(
+        refused.status, 503,
         "the engine is there, and its agent says nothing"
     );
     assert_eq!(engine.stats().completed, before);
