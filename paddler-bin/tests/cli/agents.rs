@@ -435,3 +435,35 @@ async fn a_stream_tells_all_agents_at_each_change() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_engines_with_agents_a_balancer_each_and_a_gateway_above() {
+    let engines = [engine("one").await, engine("two").await];
+    let none: &[String] = &[];
+    let balancers = [
+        Gateway::start("balancer", none, &["--agents=auto"]),
+        Gateway::start("balancer", none, &["--agents=auto"]),
+    ];
+    let _agents = [
+        agent(&engines[0], &[balancers[0].management], &["--id=gpu-1"]),
+        agent(&engines[1], &[balancers[1].management], &["--id=gpu-2"]),
+    ];
+    let fleets = balancers
+        .each_ref()
+        .map(|balancer| format!("paddler://{}", balancer.address));
+    let gateway = Gateway::start("gateway", &fleets, &[]);
+    for (model, at) in [("one", 0), ("two", 1)] {
+        let before = engines[at].stats().completed;
+        for body in [chat(model, 3), streamed(chat(model, 3))] {
+            let answer = ask(gateway.address, post("/v1/chat/completions", &body)).await;
+            assert!(answer.is_good(), "{answer:?}");
+        }
+        assert_eq!(
+            engines[at].stats().completed,
+            before + 2,
+            "it goes where its model is"
+        );
+    }
+    let unknown = ask(gateway.address, post("/v1/chat/completions", &chat("three", 1))).await;
+    assert_eq!(unknown.status, 404);
+}

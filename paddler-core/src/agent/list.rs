@@ -14,10 +14,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::frames::{Frames, Unreadable};
 use super::registry::{Refused, Registry, Stream};
-use super::said::{Said, names_fit};
+use super::said::{Said, Word, names_fit};
 use super::{old, said};
 use crate::clock::Clock;
 use crate::forward::BoxError;
+use crate::source::paddler;
 use crate::status::{Published, StatusEvent, StatusSource, Unpolled};
 use crate::upstream::{Extensions, UpstreamId};
 
@@ -298,6 +299,9 @@ impl Shared {
             Dialect::Own => said::read(message, agent, most_names)?,
             Dialect::Paddler1 => old::read(message)?,
         };
+        if let (Word::Report { report, .. }, Some(own_name)) = (&mut said.word, self.published.router()) {
+            paddler::close_ring(report, own_name);
+        }
         if let Some(hello) = &mut said.hello {
             names_fit(hello.spec.models.as_ref(), most_names)?;
             let (host, _) = hello

@@ -20,6 +20,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::beat::Beat;
 use crate::config::{UpstreamConfig, Value};
+use crate::source::paddler::Behind;
 use crate::status::{Failure, FailureKind, Report};
 use crate::upstream::{HostHeader, Http2, Models, UpstreamId, UpstreamSpec};
 
@@ -72,6 +73,9 @@ struct Line {
     upstream: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
+    /// What is behind it, where it is a router: it rides along on the report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routers: Option<Behind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     age_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,8 +109,11 @@ pub(super) fn read(message: &[u8], id: &UpstreamId, most_names: usize) -> Result
     };
     let word = match (line.report, line.failure) {
         _ if line.bye => Word::Bye,
-        (Some(report), _) => {
+        (Some(mut report), _) => {
             check(&report, most_names)?;
+            if let Some(routers) = line.routers {
+                report.extensions.insert(routers);
+            }
             Word::Report {
                 report: Box::new(report),
                 age: Duration::from_millis(line.age_ms.unwrap_or(0)),
@@ -206,6 +213,7 @@ fn line(word: Word) -> Line {
     match word {
         Word::Alive => {}
         Word::Report { report, age } => {
+            line.routers = report.extensions.get::<Behind>().cloned();
             line.report = Some(*report);
             line.age_ms = Some(millis(age));
         }
@@ -309,6 +317,7 @@ mod tests {
         });
         report.models = spec.models.clone();
         report.degrade(Signal::Waiting, "vllm:num_requests_waiting", "missing");
+        report.extensions.insert(Behind::of("far", []));
         let written = serde_json::to_value(&report).unwrap();
         let word = Word::Report {
             report: Box::new(report),
@@ -325,6 +334,7 @@ mod tests {
         let Word::Report { report, age } = said.word else {
             panic!()
         };
+        assert!(report.extensions.get::<Behind>().unwrap().leads_to("far"));
         assert_eq!(
             (serde_json::to_value(&report).unwrap(), age.as_millis()),
             (written, 7)

@@ -320,9 +320,11 @@ async fn a_thousand_flaps_leave_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn there_are_no_more_than_may_be_and_the_configs_word_comes_first() {
-    let mut options = AgentsOptions::default();
-    options.most = 2;
-    options.largest_message = 512;
+    let options = AgentsOptions {
+        most: 2,
+        largest_message: 512,
+        ..AgentsOptions::default()
+    };
     let config = UpstreamSpec::new("by-config", "http://gpu-1:8080").unwrap();
     let rig = Rig::with(options, vec![Box::new(FixedList::new([config]))]);
     let one = rig.stream("gpu-1", Dialect::Own);
@@ -356,6 +358,20 @@ async fn there_are_no_more_than_may_be_and_the_configs_word_comes_first() {
         .await
         .unwrap_err();
     assert!(end.to_string().contains("the balancer's own machine"), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_through_an_agent_is_seen() {
+    let rig = Rig::start();
+    rig.statuses.published().named(|| "this".into());
+    let speaker = rig.stream("gpu-1", Dialect::Own);
+    let mut says = own("gpu-1", 1_000);
+    says["routers"] = json!({"other": 0, "elsewhere": 1});
+    speaker.says(&says).await;
+    assert!(rig.reserve().is_some());
+    says["routers"] = json!({"other": 0, "this": 1});
+    speaker.says(&says).await;
+    assert!(rig.reserve().is_none());
 }
 
 #[tokio::test(start_paused = true)]
