@@ -68,6 +68,11 @@ impl GatewayProcess {
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
+    /// Where its management listener is.
+    pub fn management(&self) -> SocketAddr {
+        self.management
+    }
+
     /// The process.
     pub fn program(&mut self) -> &mut Program {
         &mut self.program

@@ -257,6 +257,36 @@ async fn a_frozen_agent_gets_nothing_until_it_thaws() {
     eventually("it is back", async || serves(gateway.address, "m").await).await;
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_flaps_leave_no_connection_and_nobody() {
+    let (engine, gateway) = (engine("m").await, balancer(&[]));
+    let (head, chunks) = recorded("agent-1.2.1-rc1.http", &engine);
+    let before = gateway.program.open_files();
+    for flap in 0..1_000 {
+        let mut stream = TcpStream::connect(gateway.management).await.unwrap();
+        stream.write_all(&head).await.unwrap();
+        if flap % 3 > 0 {
+            write_chunk(&mut stream, &chunks[0]).await;
+        }
+        if flap % 3 == 2 {
+            stream.write_all(b"0\r\n\r\n").await.unwrap();
+            // The one before may have been seen to begin after it.
+            assert!(matches!(answer(stream).await.0, 202 | 409));
+        }
+    }
+    eventually("all have left", async || {
+        agents(gateway.management).await.is_empty()
+    })
+    .await;
+    eventually("no connection is left", async || {
+        gateway.program.open_files() <= before + 2
+    })
+    .await;
+    let all = ask(gateway.management, get("/api/v1/upstreams")).await.json();
+    assert_eq!(all["upstreams"], json!([]));
+}
+
 fn with(mut asked: Ask, name: HeaderName, value: &str) -> Ask {
     asked
         .headers_mut()

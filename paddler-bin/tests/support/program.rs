@@ -62,6 +62,12 @@ impl Program {
         assert!(sent.success(), "{kill}: {sent}");
     }
 
+    /// How many files and connections it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        let files = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(files).unwrap().count()
+    }
+
     pub(crate) async fn ended(mut self) -> Ended {
         let wait = async {
             loop {
