@@ -397,6 +397,42 @@ async fn an_agent_with_a_key_comes_in() {
     assert!(serves(gateway.address, "m").await);
 }
 
+/// A certificate for this name by a CA of its own, in files: those of the CA, the certificate and its key.
+fn certificate(name: &str, of: &str) -> [String; 3] {
+    let made = rcgen::generate_simple_self_signed([of.to_owned()]).unwrap();
+    let key = path(&format!("{name}.key"), &made.signing_key.serialize_pem());
+    let certificate = path(&format!("{name}.pem"), &made.cert.pem());
+    [certificate.clone(), certificate, key]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_and_its_balancer_show_each_other_certificates() {
+    let engine = engine("m").await;
+    let [balancer_ca, certificate_of_balancer, key] = certificate("agents-balancer", "localhost");
+    let [client_ca, own, own_key] = certificate("agents-agent", "agent");
+    let tls = format!(
+        "{{certificate: {certificate_of_balancer}, key: {key}, client_ca: {client_ca}, client_certificates: required, management: tls}}"
+    );
+    let config = path(
+        "agents-tls.yaml",
+        &format!("agents: {{access: auto}}\ntls: {tls}\n"),
+    );
+    let none: &[String] = &[];
+    let gateway = Gateway::start("gateway", none, &["--config", &config]);
+    let balancer = format!("--balancer=https://localhost:{}", gateway.management.port());
+    let ca = format!("--balancer-ca={balancer_ca}");
+    let without = agent(&engine, &[], &[&balancer, &ca]);
+    without.logs(|line| line.contains("does not listen"));
+    let with = [
+        &*balancer,
+        &ca,
+        &format!("--certificate={own}"),
+        &format!("--key={own_key}"),
+    ];
+    let with = agent(&engine, &[], &with);
+    with.logs(|line| line.contains("the balancer listens"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_allowed_origins_may_ask() {
     let gateway = balancer(&["--management-cors-allowed-host=https://ops.example.com"]);
