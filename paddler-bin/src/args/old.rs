@@ -15,7 +15,7 @@ pub(crate) const HEADING: &str = "Flags of Paddler 1.x";
 #[derive(Debug, Default, Parser)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct OfAgent {
-    /// --engine-url, as host:port.
+    /// Says --engine-url, as host:port.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -23,7 +23,7 @@ pub(crate) struct OfAgent {
         conflicts_with = "engine_url"
     )]
     pub(crate) local_llamacpp_addr: Option<String>,
-    /// --external-url, as host:port.
+    /// Says --external-url, as host:port.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -39,7 +39,7 @@ pub(crate) struct OfAgent {
         conflicts_with = "engine_api_key_file"
     )]
     pub(crate) llamacpp_api_key: Option<String>,
-    /// --balancer, as host:port.
+    /// Says --balancer, as host:port.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -47,7 +47,7 @@ pub(crate) struct OfAgent {
         conflicts_with = "balancer"
     )]
     pub(crate) management_addr: Option<String>,
-    /// --poll-interval; a number alone is in milliseconds.
+    /// Says --poll-interval; a number alone is in milliseconds.
     #[arg(
         long,
         value_name = "MILLISECONDS",
@@ -61,7 +61,7 @@ pub(crate) struct OfAgent {
 #[derive(Debug, Default, Parser)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct OfBalancer {
-    /// --management, as host:port.
+    /// Says --management, as host:port.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -69,7 +69,7 @@ pub(crate) struct OfBalancer {
         conflicts_with = "management"
     )]
     pub(crate) management_addr: Option<String>,
-    /// --listen, as host:port.
+    /// Says --listen, as host:port.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -77,7 +77,7 @@ pub(crate) struct OfBalancer {
         conflicts_with = "listen"
     )]
     pub(crate) reverseproxy_addr: Option<String>,
-    /// --max-wait; a number alone is in milliseconds.
+    /// Says --max-wait; a number alone is in milliseconds.
     #[arg(
         long,
         value_name = "MILLISECONDS",
@@ -85,7 +85,7 @@ pub(crate) struct OfBalancer {
         conflicts_with = "max_wait"
     )]
     pub(crate) buffered_request_timeout: Option<String>,
-    /// --max-requests.
+    /// Says --max-requests.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -96,7 +96,7 @@ pub(crate) struct OfBalancer {
     /// Changes nothing: upstreams are asked by their own name.
     #[arg(long, hide_short_help = true)]
     pub(crate) rewrite_host_header: bool,
-    /// --open-admin-paths, which opens more than /slots.
+    /// Says --open-admin-paths, which opens more than /slots.
     #[arg(long, hide_short_help = true)]
     pub(crate) slots_endpoint_enable: bool,
     /// Changes nothing: the management listener has /metrics.
@@ -105,7 +105,7 @@ pub(crate) struct OfBalancer {
     /// Changes nothing.
     #[arg(long, hide_short_help = true)]
     pub(crate) management_dashboard_enable: bool,
-    /// --management-origin. Repeat it for each.
+    /// Says --management-origin. Repeat it for each.
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     pub(crate) management_cors_allowed_host: Vec<String>,
     /// Route by model, as `paddler gateway` does.

@@ -92,7 +92,8 @@ async fn bash_completes_commands_flags_and_words() {
     let script = crate::file("paddler.bash", &printed(&["completions", "bash"]).await);
     assert!(completed(&script, &["paddler", "gat"]).contains("gateway"));
     let flags = completed(&script, &["paddler", "balancer", "--max"]);
-    assert_eq!(flags, ["--max-requests", "--max-wait"].map(str::to_owned).into());
+    let wanted = ["--max-buffered-requests", "--max-requests", "--max-wait"];
+    assert_eq!(flags, wanted.map(str::to_owned).into());
     let words = completed(&script, &["paddler", "gateway", "--engine", "v"]);
     assert_eq!(words, ["vllm".to_owned()].into());
 }
