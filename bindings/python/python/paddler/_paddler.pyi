@@ -301,7 +301,7 @@ class Board:
     ) -> bool:
         """It said how it is, as a `Report` or by its signals. Whether it is known."""
     def failed(
-        self, id: str, kind: Literal["unreachable", "timeout", "unreadable"] = "timeout", message: str = ""
+        self, id: str, kind: Literal["unreachable", "timeout", "unreadable", "silent"] = "timeout", message: str = ""
     ) -> bool:
         """It could not be asked. Its last report stays, and ages. Whether it is known."""
     def drain(self, id: str, draining: bool = True) -> bool:
