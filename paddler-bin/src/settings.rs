@@ -56,8 +56,9 @@ fn config(mode: Mode, serve: &Serve) -> Result<(Config, Option<Written>), Failur
         || serve.agent_key_file.is_some()
         || written.as_ref().is_some_and(|written| written.says("agents"));
     let may_come = config.agents.access != AgentAccess::Off && config.management.is_some();
-    let is_named = !config.upstreams.is_empty() || config.upstreams_file.is_some();
-    if !is_named && !(expects_agents && may_come) {
+    let are_named = !config.upstreams.is_empty() || config.upstreams_file.is_some();
+    let are_expected = expects_agents && may_come;
+    if !(are_named || are_expected) {
         let hint = "there is no upstream: name one with --upstream http://host:port, or in a file with --config FILE; \
                     or let them come by their agents, with --agents auto";
         return Err(hint.into());
