@@ -21,7 +21,7 @@ use paddler_benches::harness::gateway::GatewayProcess;
 use paddler_benches::harness::programs::{Programs, raise_open_files};
 use paddler_benches::harness::trial::run;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -86,6 +86,9 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
             gateway.memory() >> 20,
             began.elapsed().as_secs_f64() * 1e3
         );
+        // Their connections are to be gone before the next ones come.
+        speakers.shutdown().await;
+        sleep(Duration::from_secs(1)).await;
     }
     Ok(gateway.panics() == 0)
 }
@@ -131,7 +134,16 @@ async fn speak(management: SocketAddr, number: usize, per_second: u32, agents: u
         }
         let message = format!("{message}\n");
         let chunk = format!("{:x}\r\n{message}\r\n", message.len());
-        stream.write_all(chunk.as_bytes()).await?;
+        if let Err(error) = stream.write_all(chunk.as_bytes()).await {
+            // What it was answered says why.
+            let mut answer = vec![0; 1024];
+            let length = stream.read(&mut answer).await.unwrap_or_default();
+            return Err(format!(
+                "{error} at word {word}: {}",
+                String::from_utf8_lossy(&answer[..length])
+            )
+            .into());
+        }
         next += pause;
         sleep_until(next).await;
     }
