@@ -24,6 +24,7 @@
 //! | [`config`] | What did the user write, and what does it come to? |
 //! | `forward` | How does a request get there and its answer back? (feature `proxy`) |
 //! | `observe` | What can be seen from outside? (feature `proxy`) |
+//! | `manage` | What does an operator look at and change while it serves? (feature `manage`) |
 //!
 //! # Features
 //!
@@ -34,6 +35,7 @@
 //! | `http2` | HTTP/2 with upstreams and clients | |
 //! | `tls` | TLS with upstreams and clients (rustls, ring) | |
 //! | `keys` | API keys of clients, held as hashes | |
+//! | `manage` | what a management API shows: models, leases, queue, tree, a feed of changes | |
 //! | `decompress` | compressed bodies of requests are read for their model; without it they are refused | |
 //! | `yaml` | config and trees written as YAML | |
 //!
@@ -166,6 +168,8 @@ pub mod config;
 #[cfg(feature = "proxy")]
 pub mod forward;
 pub mod health;
+#[cfg(feature = "manage")]
+pub mod manage;
 mod moment;
 #[cfg(feature = "proxy")]
 pub mod observe;

@@ -53,6 +53,7 @@ mod limits;
 mod queue;
 mod timeouts;
 mod tls;
+mod told;
 mod upstream;
 
 use std::net::{Ipv4Addr, SocketAddr};

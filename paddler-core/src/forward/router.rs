@@ -213,6 +213,12 @@ impl Router {
         page.to_string()
     }
 
+    /// Who waits, counted by class and by model.
+    #[cfg(feature = "manage")]
+    pub fn queue_status(&self) -> crate::manage::QueueStatus {
+        self.0.places.queue_status(&self.0.published.load())
+    }
+
     /// Where a request would go now, and why; nothing is reserved, and nobody waits. `most`: how many upstreams each list names.
     /// What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
     ///

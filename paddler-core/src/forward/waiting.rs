@@ -23,10 +23,14 @@ use tracing::debug;
 
 use crate::Moment;
 use crate::clock::Clock;
+#[cfg(feature = "manage")]
+use crate::manage::QueueStatus;
 use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket, Tried, Used, WaitQueue};
 use crate::request::RequestFacts;
 use crate::schedule::{Class, Ending, Explained, NodeId};
 use crate::status::Published;
+#[cfg(feature = "manage")]
+use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
 use finder::{Finder, News};
 pub(super) use finder::{NAMED, Place};
@@ -120,6 +124,12 @@ impl Places {
     /// How each class waits, in the order of [`Priority::ALL`].
     pub(super) fn waiting(&self) -> [ClassWaits; 3] {
         self.queue().waits()
+    }
+
+    /// Who waits, counted.
+    #[cfg(feature = "manage")]
+    pub(super) fn queue_status(&self, snapshot: &Snapshot) -> QueueStatus {
+        QueueStatus::of(&self.queue(), snapshot, self.clock.now())
     }
 
     /// The upstreams whose room is held back for somebody who needs more than is free.

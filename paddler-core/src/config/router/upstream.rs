@@ -15,7 +15,7 @@ use crate::upstream::{
     Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
 };
 
-const ENGINES: [(&str, Engine); 8] = [
+pub(super) const ENGINES: [(&str, Engine); 8] = [
     ("auto", Engine::Auto),
     ("llamacpp", Engine::Llamacpp),
     ("vllm", Engine::Vllm),
@@ -26,16 +26,17 @@ const ENGINES: [(&str, Engine); 8] = [
     ("paddler", Engine::Paddler),
 ];
 
-const HTTP2: [(&str, Http2); 3] = [
+pub(super) const HTTP2: [(&str, Http2); 3] = [
     ("auto", Http2::Auto),
     ("never", Http2::Never),
     ("always", Http2::Always),
 ];
 
-const HOSTS: [(&str, HostHeader); 2] = [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
+pub(super) const HOSTS: [(&str, HostHeader); 2] =
+    [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
 
 /// What stands before a URL whose host is a name for several.
-const DNS: &str = "dns+";
+pub(super) const DNS: &str = "dns+";
 
 /// All that can be read; the others have their faults.
 pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig> {

@@ -1,0 +1,230 @@
+//! What is in force, in the words of a config file?
+//!
+//! The way back from settings to what is written. Secrets are in files, of which only the paths are known here.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::upstream::{DNS, ENGINES, HOSTS, HTTP2};
+use super::{
+    AdminPaths, ClientCertificates, Config, Forwarded, ListenerTls, ModelTimeouts, Queue, Timeouts,
+    Traceparent, UpstreamConfig, WebSockets,
+};
+use crate::config::units::{show_bytes, show_duration};
+use crate::upstream::{ModelEntry, Models, Tls};
+
+impl Config {
+    /// All settings but the tree, in the words of a config file: read again they are the same. Keys are not in it, only the
+    /// files that hold them. Settings that are off by being left out are left out.
+    ///
+    /// ```
+    /// use paddler_core::config::Config;
+    ///
+    /// let told = Config::default().to_json();
+    /// assert_eq!(told["queue"]["max_wait"], "10s");
+    /// assert_eq!(told["limits"]["body"], "64MiB");
+    /// ```
+    pub fn to_json(&self) -> Json {
+        let Self {
+            listen,
+            management,
+            upstreams,
+            upstreams_file,
+            tree: _,
+            queue,
+            limits,
+            timeouts,
+            poll,
+            health,
+            retry,
+            api_key_file,
+            management_key_file,
+            admin_paths,
+            websockets,
+            tls,
+            server_names,
+            trusted_peers,
+            forwarding,
+            shutdown,
+        } = self;
+        let management = management.map_or("off".to_owned(), |address| address.to_string());
+        let peers: Vec<_> = trusted_peers.iter().map(ToString::to_string).collect();
+        without_nothing(json!({
+            "listen": listen.to_string(),
+            "management": management,
+            "upstreams": upstreams.iter().map(upstream).collect::<Vec<_>>(),
+            "upstreams_file": upstreams_file,
+            "queue": self::queue(queue),
+            "limits": {
+                "body": show_bytes(limits.body),
+                "buffered_bodies": show_bytes(limits.buffered_bodies),
+                "headers": show_bytes(limits.headers),
+                "connections": limits.connections,
+                "streams": limits.streams,
+                "header_timeout": show_duration(limits.header_timeout),
+                "body_idle": show_duration(limits.body_idle),
+            },
+            "timeouts": self::timeouts(timeouts),
+            "poll": {
+                "interval": show_duration(poll.interval),
+                "timeout": show_duration(poll.timeout),
+                "concurrency": poll.concurrency,
+            },
+            "health": {
+                "eject_after": health.eject_after,
+                "eject_time": show_duration(health.eject_time),
+                "unreachable_time": show_duration(health.unreachable_time),
+                "longest_time": show_duration(health.longest_time),
+                "largest_share": health.largest_share,
+                "interval": show_duration(health.interval),
+                "slow_start": show_duration(health.slow_start),
+            },
+            "retry": {"attempts": retry.attempts, "share": retry.share, "per_second": retry.per_second},
+            "api_key_file": api_key_file,
+            "management_key_file": management_key_file,
+            "admin_paths": match admin_paths {
+                AdminPaths::Closed => "closed",
+                AdminPaths::Open => "open",
+            },
+            "websockets": match websockets {
+                WebSockets::Closed => "closed",
+                WebSockets::Open => "open",
+            },
+            "tls": tls.as_ref().map(listener_tls),
+            "server_names": server_names,
+            "trusted_peers": peers,
+            "forwarding": {
+                "forwarded": match forwarding.forwarded {
+                    Forwarded::Off => "off",
+                    Forwarded::XForwarded => "x-forwarded",
+                    Forwarded::Forwarded => "forwarded",
+                    Forwarded::Both => "both",
+                },
+                "traceparent": match forwarding.traceparent {
+                    Traceparent::Pass => "pass",
+                    Traceparent::Make => "make",
+                },
+            },
+            "shutdown": {"settle": show_duration(shutdown.settle), "grace": show_duration(shutdown.grace)},
+        }))
+    }
+}
+
+/// Without keys that say nothing, at the top of a map.
+fn without_nothing(mut map: Json) -> Json {
+    if let Json::Object(pairs) = &mut map {
+        pairs.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
+    }
+    map
+}
+
+fn queue(queue: &Queue) -> Json {
+    let percent = |share: u32| format!("{share}%");
+    json!({
+        "max_requests": queue.max_requests,
+        "max_wait": show_duration(queue.max_wait),
+        "max_wait_starting": show_duration(queue.max_wait_starting),
+        "min_shares": {
+            "standard": percent(queue.min_shares.standard()),
+            "sheddable": percent(queue.min_shares.sheddable()),
+        },
+    })
+}
+
+fn some(duration: Option<Duration>) -> Option<String> {
+    duration.map(show_duration)
+}
+
+fn timeouts(timeouts: &Timeouts) -> Json {
+    let model = |of: &ModelTimeouts| {
+        without_nothing(json!({
+            "first_byte": some(of.first_byte), "idle": some(of.idle), "whole": some(of.whole),
+        }))
+    };
+    let models: Map<_, _> = timeouts
+        .models
+        .iter()
+        .map(|(name, of)| (name.clone(), model(of)))
+        .collect();
+    json!({
+        "connect": show_duration(timeouts.connect),
+        "first_byte": show_duration(timeouts.first_byte),
+        "idle": show_duration(timeouts.idle),
+        "whole": some(timeouts.whole).unwrap_or_else(|| "off".to_owned()),
+        "client_idle": show_duration(timeouts.client_idle),
+        "tunnel_idle": show_duration(timeouts.tunnel_idle),
+        "models": models,
+    })
+}
+
+fn upstream(upstream: &UpstreamConfig) -> Json {
+    let UpstreamConfig {
+        spec,
+        api_key_file,
+        dns,
+        number: _,
+    } = upstream;
+    let (scheme, id) = if *dns { (DNS, None) } else { ("", Some(&spec.id)) };
+    let protocol = &spec.protocol;
+    without_nothing(json!({
+        "id": id,
+        "url": format!("{scheme}{}", spec.url),
+        "engine": word(&ENGINES, &spec.engine),
+        "labels": spec.labels,
+        "models": spec.models.as_ref().map(models),
+        "max_in_flight": spec.limits.max_in_flight,
+        "max_sequences": spec.limits.max_sequences,
+        "api_key_file": api_key_file,
+        "http2": word(&HTTP2, &protocol.http2),
+        "host": word(&HOSTS, &protocol.host),
+        "tls": upstream_tls(&protocol.tls),
+        "timeouts": without_nothing(json!({
+            "connect": some(spec.timeouts.connect),
+            "first_byte": some(spec.timeouts.first_byte),
+            "idle": some(spec.timeouts.idle),
+        })),
+    }))
+}
+
+/// The word that is read as this.
+fn word<T: PartialEq>(words: &[(&'static str, T)], of: &T) -> Option<&'static str> {
+    let found = words.iter().find(|(_, one)| one == of);
+    found.map(|(word, _)| *word)
+}
+
+fn models(models: &Models) -> Json {
+    let one = |ModelEntry { id, aliases, parent }: &ModelEntry| {
+        if aliases.is_empty() && parent.is_none() {
+            return json!(id);
+        }
+        without_nothing(json!({"id": id, "aliases": aliases, "parent": parent}))
+    };
+    match models {
+        Models::Any => json!("any"),
+        Models::Listed(all) => all.iter().map(one).collect(),
+    }
+}
+
+fn upstream_tls(tls: &Tls) -> Json {
+    without_nothing(json!({
+        "ca": tls.ca, "certificate": tls.certificate, "key": tls.key, "server_name": tls.server_name,
+    }))
+}
+
+fn listener_tls(tls: &ListenerTls) -> Json {
+    // How clients show themselves is said only where they can be known.
+    let certificates = tls.client_ca.as_ref().map(|_| match tls.client_certificates {
+        ClientCertificates::Required => "required",
+        ClientCertificates::Optional => "optional",
+    });
+    without_nothing(json!({
+        "certificate": tls.certificate,
+        "key": tls.key,
+        "client_ca": tls.client_ca,
+        "client_certificates": certificates,
+        "handshake_timeout": show_duration(tls.handshake_timeout),
+        "handshakes": tls.handshakes,
+        "management": if tls.management { "tls" } else { "plain" },
+    }))
+}

@@ -1,0 +1,28 @@
+//! What does an operator look at and change while it serves?
+//!
+//! Each view is data with names that stay, made from a [`Snapshot`](crate::status::Snapshot) or asked of a
+//! [`Router`](crate::forward::Router), and bounded by what upstreams say and the queue holds: the management API of `paddler`
+//! only puts them behind paths, and so can whoever embeds the router.
+//!
+//! | view | says |
+//! |---|---|
+//! | [`UpstreamStatus`](crate::observe::UpstreamStatus) | how each upstream is |
+//! | [`ModelStatus`] | who serves each model, and where which adapter is in use |
+//! | [`LeaseStatus`] | what is open where, by our own count |
+//! | [`QueueStatus`] | who waits |
+//! | [`TreeStatus`] | by which tree |
+//! | [`Feed`] | what has changed, as it changes |
+
+mod feed;
+mod leases;
+mod models;
+mod queue;
+mod tree;
+mod watch;
+
+pub use feed::{Event, Feed, News, Reader};
+pub use leases::{LeaseStatus, UpstreamLeases};
+pub use models::{ModelStatus, Serving, StandsFor};
+pub use queue::{ModelWaits, PriorityWaits, QueueStatus};
+pub use tree::TreeStatus;
+pub use watch::watch;
