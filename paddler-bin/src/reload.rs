@@ -288,6 +288,7 @@ impl Reloads {
             (keys, _) => keys,
         };
         let options = settings::router_options(&config, keys.clone());
+        let told = config.to_json();
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
         self.control.statuses.set_health(config.health).await?;
@@ -297,10 +298,11 @@ impl Reloads {
         self.control.desk.reconfigure(options);
         self.hand_over(&now.specs, patience).await;
         let changed = now.needs_restart.iter().zip(&self.in_force.needs_restart);
-        let needs_restart = changed
+        let needs_restart: Vec<_> = changed
             .filter(|(now, before)| now != before)
             .map(|(now, _)| now.0)
             .collect();
+        self.control.set_config(told, &needs_restart);
         // What began stays in force.
         now.needs_restart = std::mem::take(&mut self.in_force.needs_restart);
         now.keys = keys;

@@ -9,6 +9,7 @@ use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
+use paddler_core::manage::{Feed, watch};
 use paddler_core::schedule::trees;
 use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
@@ -171,6 +172,7 @@ impl Gateway {
             self.clock,
             self.management_keys,
             (self.added, ask),
+            (config.to_json(), Feed::new(epoch())),
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
@@ -183,6 +185,11 @@ impl Gateway {
                 .filter(|_| config.tls.as_ref().is_some_and(|tls| tls.management));
             let url = url(address, options.tls.is_some());
             tracing::info!(url, %address, "listening for health, metrics and the management API");
+            tokio::spawn(watch(
+                control.feed.clone(),
+                desk.router().published().clone(),
+                self.clock,
+            ));
             tokio::spawn(manage(listener, control.clone(), options));
         }
         // Who is asked and listens no more says so.
@@ -195,7 +202,7 @@ impl Gateway {
             drop(requests);
         }
         let settle = config.shutdown.settle;
-        let stop = told_to_stop(&stops, desk.router().clone(), settle);
+        let stop = told_to_stop(&stops, desk.router().clone(), control.feed.clone(), settle);
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
@@ -209,11 +216,19 @@ impl Gateway {
     }
 }
 
+/// Another number for each process.
+fn epoch() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0u8)
+}
+
 /// Done when nobody is to be let in any more; `router` says before that it is not ready.
-async fn told_to_stop(stops: &Stops, router: Router, settle: Duration) {
+async fn told_to_stop(stops: &Stops, router: Router, feed: Feed, settle: Duration) {
     stops.reach(1).await;
     tracing::info!("stopping: answers under way go on; a second signal ends them");
     router.stop();
+    feed.tell("stopping", &serde_json::json!({}));
+    feed.close();
     tokio::select! {
         () = sleep(settle) => {}
         () = stops.reach(2) => {}

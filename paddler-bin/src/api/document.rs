@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::table::{Content, ENDPOINTS, Endpoint, Operation, Query, Verb};
+use super::paths::ENDPOINTS;
+use super::table::{Content, Endpoint, Operation, Query, Verb};
 
 /// Of each body, by name.
 static SCHEMAS: LazyLock<Value> =
@@ -37,7 +38,10 @@ pub(super) fn document() -> Value {
 }
 
 fn path(endpoint: &Endpoint) -> Value {
-    let of_path = endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let of_path = endpoint
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameters: Vec<_> = of_path
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
@@ -141,7 +145,11 @@ mod tests {
             let used = named.contains(&format!("#/components/schemas/{name}")) || name == "Event";
             assert!(used, "{name}");
         }
-        for query in ENDPOINTS.iter().flat_map(|all| all.operations).flat_map(|one| one.query) {
+        for query in ENDPOINTS
+            .iter()
+            .flat_map(|all| all.operations)
+            .flat_map(|one| one.query)
+        {
             assert!(parameter(query)["schema"].is_object(), "{query:?}");
         }
     }

@@ -1,16 +1,12 @@
 //! What does the management API answer, and whom?
 //!
-//! | path | does |
-//! |---|---|
-//! | `GET /api/v1/upstreams`, `/api/v1/upstreams/{id}` | tells how they are |
-//! | `POST /api/v1/upstreams` | adds one, in the words of a config file, or puts it in the place of one that was added so |
-//! | `DELETE /api/v1/upstreams/{id}` | takes one away that was added so |
-//! | `POST /api/v1/upstreams/{id}/drain`, `/undrain` | takes one out of every pick at once, or lets it back in, also one that is away |
-//! | `POST /api/v1/explain?path=/v1/chat/completions` | tells where a request with this body would go now, and why |
-//! | `GET /api/v1/snapshot` | the statuses that requests are routed by, for `paddler explain --snapshot` |
-//! | `GET /api/v1/reload` | tells how the last reload went |
-//! | `POST /api/v1/reload` | reads the config again |
+//! Which paths there are, and what is asked and answered at each, stands in [`paths`], how that is read in [`table`]; what each does is in a file of its own.
 
+mod document;
+mod explain;
+mod paths;
+mod table;
+mod tree;
 mod upstreams;
 
 use std::net::IpAddr;
@@ -19,127 +15,169 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use paddler_core::forward::bearer;
-use paddler_core::request::RequestFacts;
+use paddler_core::forward::{Body, bearer};
+use paddler_core::manage::{LeaseStatus, ModelStatus};
 use paddler_core::request::path::decode_part as decoded;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::control::Control;
-use crate::explain;
+use table::{Does, Operation, Verb};
+pub(crate) use table::{methods, paths};
 pub(crate) use upstreams::OWN;
 
 pub(crate) const PREFIX: &str = "/api/";
 
-/// It has in it what each upstream is, also which files of this machine.
-const SNAPSHOT: &str = "/api/v1/snapshot";
-
 /// How long a body may take.
 const UPLOAD: Duration = Duration::from_secs(30);
 
-/// The largest request that is explained, in bytes, whose prompt nobody keeps.
-const LARGEST_REQUEST: usize = 16 << 20;
-
 type Answer = (StatusCode, Value);
 
-/// What a path is about.
-#[derive(Debug, PartialEq, Eq)]
-enum Route {
-    Upstreams,
-    Upstream(String),
-    /// Take it out of every pick, or let it back in.
-    Drain(String, bool),
-    Explain,
-    Snapshot,
-    Reload,
+/// What is answered.
+pub(crate) enum Reply {
+    Json(StatusCode, Value),
+    /// Of this media type.
+    Text(&'static str, String),
+    /// Server-sent events.
+    Events(Body),
 }
 
-/// Where things are, for those who look elsewhere.
-pub(crate) const PATHS: &str = "/api/v1/upstreams, /api/v1/upstreams/ID, its /drain and /undrain, /api/v1/explain, \
-                                /api/v1/snapshot and /api/v1/reload";
-
-impl Route {
-    fn of(path: &str) -> Option<Self> {
-        let segments: Vec<&str> = path.strip_prefix("/api/v1/")?.split('/').collect();
-        Some(match segments.as_slice() {
-            ["upstreams"] => Self::Upstreams,
-            ["upstreams", id] => Self::Upstream(decoded(id)),
-            ["upstreams", id, "drain"] => Self::Drain(decoded(id), true),
-            ["upstreams", id, "undrain"] => Self::Drain(decoded(id), false),
-            ["explain"] => Self::Explain,
-            ["snapshot"] => Self::Snapshot,
-            ["reload"] => Self::Reload,
-            _ => return None,
-        })
-    }
-
-    fn methods(&self) -> &'static str {
-        match self {
-            Self::Upstreams | Self::Reload => "GET, HEAD, POST",
-            Self::Upstream(_) => "GET, HEAD, DELETE",
-            Self::Drain(..) | Self::Explain => "POST",
-            Self::Snapshot => "GET, HEAD",
-        }
+impl From<Answer> for Reply {
+    fn from((status, value): Answer) -> Self {
+        Self::Json(status, value)
     }
 }
 
-/// The methods that a path of the management listener takes.
-pub(crate) fn methods(path: &str) -> &'static str {
-    Route::of(path).map_or("GET, HEAD", |route| route.methods())
+/// A request, as far as its path has been understood.
+struct Asked<'a> {
+    parts: &'a Parts,
+    /// What stands for the parts of the path that are open.
+    named: Vec<String>,
+}
+
+impl Asked<'_> {
+    /// What stands for the first part of the path that is open.
+    fn id(&self) -> &str {
+        self.named.first().map_or("", String::as_str)
+    }
+
+    /// What is said behind the `?` under this name.
+    fn query(&self, name: &str) -> Option<String> {
+        let mut said = pairs(self.parts);
+        said.find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+}
+
+/// What is said behind the `?`.
+fn pairs(request: &Parts) -> impl Iterator<Item = (String, String)> {
+    let query = request.uri.query().unwrap_or_default();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    })
 }
 
 /// Answers a request to a path under [`PREFIX`]. `local`: the listener is reached from this machine alone.
-pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, local: bool) -> Answer {
-    let answer = match allowed(control, request, local) {
-        Ok(()) => carry_out(control, request, body).await,
-        Err(refused) => Err(refused),
+pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, local: bool) -> Reply {
+    let found = table::find(request.uri.path());
+    let operation = found.as_ref().and_then(|(endpoint, _)| {
+        let all = &mut endpoint.operations.iter();
+        all.find(|operation| operation.verb.takes(&request.method))
+    });
+    let refused = match (allowed(control, request, operation, local), &found, operation) {
+        (Err(refused), ..) => refused,
+        (_, None, _) => error(StatusCode::NOT_FOUND, &format!("here are {}", paths())),
+        (_, Some((endpoint, _)), None) => error(
+            StatusCode::METHOD_NOT_ALLOWED,
+            &format!("only {}", endpoint.methods()),
+        ),
+        (_, Some((_, named)), Some(operation)) => {
+            let asked = Asked {
+                parts: request,
+                named: named.clone(),
+            };
+            match carry_out(control, operation, &asked, body).await {
+                Ok(reply) => return reply,
+                Err(refused) => refused,
+            }
+        }
     };
-    answer.unwrap_or_else(|refused| refused)
+    refused.into()
 }
 
 /// `Err`: what is answered in the place of what was asked for.
-async fn carry_out(control: &Control, request: &Parts, body: Incoming) -> Result<Answer, Answer> {
-    let Some(route) = Route::of(request.uri.path()) else {
-        return Err(error(StatusCode::NOT_FOUND, &format!("here are {PATHS}")));
-    };
-    let told = |told: Value| Ok((StatusCode::OK, told));
-    match (route, &request.method) {
-        (Route::Upstreams, &Method::GET | &Method::HEAD) => {
-            told(json!({"upstreams": upstreams::all(control)}))
-        }
-        (Route::Upstreams, &Method::POST) => upstreams::add(control, body).await,
-        (Route::Upstream(id), &Method::GET | &Method::HEAD) => told(json!(upstreams::known(control, &id)?)),
-        (Route::Upstream(id), &Method::DELETE) => upstreams::remove(control, &id).await,
-        (Route::Drain(id, draining), &Method::POST) => upstreams::drain(control, &id, draining).await,
-        (Route::Explain, &Method::POST) => explained(control, request, body).await,
-        (Route::Snapshot, &Method::GET | &Method::HEAD) => snapshot(control).await,
-        (Route::Reload, &Method::GET | &Method::HEAD) => {
+async fn carry_out(
+    control: &Control,
+    operation: &Operation,
+    asked: &Asked<'_>,
+    body: Incoming,
+) -> Result<Reply, Answer> {
+    known_names(operation, asked.parts)?;
+    let answer = match operation.does {
+        Does::TellTree => return tree::in_force(control, asked),
+        Does::FollowEvents => return events(control, asked),
+        Does::TellDocument => told(document::document()),
+        Does::ListUpstreams => told(json!({"upstreams": upstreams::all(control)})),
+        Does::AddUpstream => upstreams::add(control, body).await?,
+        Does::TellUpstream => told(json!(upstreams::known(control, asked.id())?)),
+        Does::RemoveUpstream => upstreams::remove(control, asked.id()).await?,
+        Does::DrainUpstream => upstreams::drain(control, asked.id(), true).await?,
+        Does::UndrainUpstream => upstreams::drain(control, asked.id(), false).await?,
+        Does::TellLeases => told(leases(control)),
+        Does::TellQueue => told(json!(control.router.queue_status())),
+        Does::ListModels => models(control).await?,
+        Does::ReplaceTree => tree::replace(control, body).await?,
+        Does::ValidateTree => tree::validate(body).await?,
+        Does::TellConfig => told(control.config()),
+        Does::Explain => explain::explained(control, asked, body).await?,
+        Does::TellSnapshot => explain::snapshot(control).await?,
+        Does::TellReload => {
             let last = control.last_reload().map(|report| report.json(control.now()));
             told(json!({"last": last}))
         }
-        (Route::Reload, &Method::POST) => Ok(reload(control).await),
-        (route, _) => {
-            let message = format!("only {}", route.methods());
-            Err(error(StatusCode::METHOD_NOT_ALLOWED, &message))
-        }
-    }
+        Does::Reload => reload(control).await,
+    };
+    Ok(answer.into())
 }
 
-/// Whether it changes nothing.
-fn reads(request: &Parts) -> bool {
-    request.method == Method::GET || request.method == Method::HEAD
+fn told(told: Value) -> Answer {
+    (StatusCode::OK, told)
 }
 
 fn error(status: StatusCode, message: &str) -> Answer {
     (status, json!({"error": message}))
 }
 
-/// With keys, who has one. Without, whoever is on this machine, but for web pages: a browser would send what any page asks for.
-fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer> {
+/// Whoever misspells a name behind the `?` would else be answered something else than what he has asked for.
+fn known_names(operation: &Operation, request: &Parts) -> Result<(), Answer> {
+    let known: Vec<_> = operation.query.iter().map(|query| query.name).collect();
+    match pairs(request).find(|(name, _)| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) if known.is_empty() => {
+            let message = format!("nothing is asked for behind the ?, and there is {name:?}");
+            Err(error(StatusCode::BAD_REQUEST, &message))
+        }
+        Some((name, _)) => {
+            let message = format!("{name:?} is not known behind the ?: only {}", known.join(", "));
+            Err(error(StatusCode::BAD_REQUEST, &message))
+        }
+    }
+}
+
+/// With keys, who has one. Without, whoever is on this machine, but for web pages: a browser would send what any page asks
+/// for. Others may read what is not for keys alone.
+fn allowed(
+    control: &Control,
+    request: &Parts,
+    operation: Option<&Operation>,
+    local: bool,
+) -> Result<(), Answer> {
+    let reads = operation.is_none_or(|operation| operation.verb == Verb::Get && !operation.keyed);
     match control.management_keys() {
         Some(keys) => match bearer(&request.headers) {
             Some(key) if keys.has(key) => Ok(()),
@@ -153,7 +191,7 @@ fn allowed(control: &Control, request: &Parts, local: bool) -> Result<(), Answer
             let message = "without management_key_file, web pages may not ask: ask by localhost or 127.0.0.1, without Origin";
             Err(error(StatusCode::FORBIDDEN, message))
         }
-        None if local || (reads(request) && request.uri.path() != SNAPSHOT) => Ok(()),
+        None if local || reads => Ok(()),
         None => {
             let message = "other machines reach this listener: set management_key_file, and send a key of it";
             Err(error(StatusCode::FORBIDDEN, message))
@@ -201,34 +239,38 @@ async fn whole(body: Incoming, largest: usize) -> Result<Bytes, Answer> {
     Ok(body.to_bytes())
 }
 
-/// The statuses in force. Of thousands of upstreams it takes its time, in which no stream must stand still.
-async fn snapshot(control: &Control) -> Result<Answer, Answer> {
+fn leases(control: &Control) -> Value {
+    let mut told = json!(LeaseStatus::of(&control.router.published().load()));
+    told["requests"] = control.router.metrics().in_flight().into();
+    told
+}
+
+/// Of thousands of upstreams with hundreds of models each it takes its time, in which no stream must stand still.
+async fn models(control: &Control) -> Result<Answer, Answer> {
     let state = control.router.published().load_full();
-    let record = spawn_blocking(move || json!(state.record())).await;
-    record
-        .map(|record| (StatusCode::OK, record))
+    let models = spawn_blocking(move || {
+        json!({
+            "models": ModelStatus::all(&state),
+            "serving_any": ModelStatus::serving_any(&state),
+            "complete": state.models_complete(),
+        })
+    });
+    models
+        .await
+        .map(told)
         .map_err(|why| error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string()))
 }
 
-/// Where a request with this body would go now, and why.
-async fn explained(control: &Control, request: &Parts, body: Incoming) -> Result<Answer, Answer> {
-    let asked = |name: &str| {
-        let query = request.uri.query().unwrap_or_default();
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| decoded(value))
-    };
-    let path = asked("path").unwrap_or_else(|| explain::PATH.to_owned());
-    let method = asked("method").unwrap_or_else(|| "POST".to_owned());
-    let body = whole(body, LARGEST_REQUEST).await?;
-    // Each time another draw.
-    let now = control.now();
-    let facts = RequestFacts::read(&method, &path, &body, now, now.as_nanos());
-    let facts = facts.map_err(|why| error(StatusCode::BAD_REQUEST, &why.to_string()))?;
-    let why = control.router.explain(&facts, explain::NAMED);
-    why.map(|why| (StatusCode::OK, json!(why)))
-        .map_err(|panicked| error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string()))
+/// What changes from now on, or since the event whose id is named.
+fn events(control: &Control, asked: &Asked<'_>) -> Result<Reply, Answer> {
+    let after = asked.parts.headers.get("last-event-id");
+    // An id that is no text is one that nobody gave.
+    let after = after.map(|id| id.to_str().unwrap_or_default());
+    let reader = control.feed.reader(after).ok_or_else(|| {
+        let message = "as many follow the events as may: ask again when one of them has ended";
+        error(StatusCode::SERVICE_UNAVAILABLE, message)
+    })?;
+    Ok(Reply::Events(reader.into_body()))
 }
 
 async fn reload(control: &Control) -> Answer {
@@ -247,23 +289,6 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-
-    #[test]
-    fn each_path_says_which_methods_it_takes() {
-        for (path, takes) in [
-            ("/api/v1/upstreams", "GET, HEAD, POST"),
-            ("/api/v1/upstreams/gpu-1", "GET, HEAD, DELETE"),
-            ("/api/v1/upstreams/drain", "GET, HEAD, DELETE"),
-            ("/api/v1/upstreams/gpu-1/drain", "POST"),
-            ("/api/v1/upstreams/gpu-1/undrain", "POST"),
-            ("/api/v1/reload", "GET, HEAD, POST"),
-            ("/api/v1/explain", "POST"),
-            ("/api/v1/snapshot", "GET, HEAD"),
-            ("/metrics", "GET, HEAD"),
-        ] {
-            assert_eq!(methods(path), takes, "{path}");
-        }
-    }
 
     #[test]
     fn a_web_page_is_known_by_what_its_browser_says() {

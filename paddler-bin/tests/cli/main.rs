@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
+mod api;
 mod check;
 mod demo;
 mod deploy;
 mod drain;
+mod events;
 mod explain;
 mod health;
 mod help;
