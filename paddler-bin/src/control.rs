@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use paddler_core::forward::{Keys, Router};
-use paddler_core::manage::Feed;
+use paddler_core::manage::{Decisions, Feed};
 use paddler_core::schedule::Tree;
 use paddler_core::status::{LoopEnded, Members, Snapshot, StatusLoop};
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
@@ -40,6 +40,8 @@ pub(crate) struct Control {
     keys: Mutex<Option<Arc<Keys>>>,
     last: Mutex<Option<Report>>,
     reloads: mpsc::Sender<Request>,
+    /// The last decisions.
+    pub(crate) decisions: Arc<Decisions>,
     /// What changes is told here.
     pub(crate) feed: Feed,
     /// The settings in force, and which of those that were read wait for a restart.
@@ -62,7 +64,7 @@ impl Control {
         clock: Clock,
         keys: Option<Keys>,
         (added, reloads): (Members, mpsc::Sender<Request>),
-        (config, feed): (Value, Feed),
+        (config, decisions, feed): (Value, Arc<Decisions>, Feed),
     ) -> Self {
         Self {
             router: desk.router().clone(),
@@ -72,6 +74,7 @@ impl Control {
             keys: Mutex::new(keys.map(Arc::new)),
             last: Mutex::default(),
             reloads,
+            decisions,
             feed,
             config: Mutex::new((config, Vec::new())),
             put: Mutex::default(),

@@ -287,7 +287,8 @@ impl Reloads {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
         };
-        let options = settings::router_options(&config, keys.clone());
+        let options = settings::router_options(&config, keys.clone(), &self.control.decisions);
+        self.control.decisions.set_rules(config.decisions);
         let told = config.to_json();
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;

@@ -9,7 +9,7 @@ use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
-use paddler_core::manage::{Feed, watch};
+use paddler_core::manage::{Decisions, Feed, watch};
 use paddler_core::schedule::trees;
 use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
@@ -60,6 +60,7 @@ pub(crate) struct Gateway {
     /// Those that are watched.
     files: Vec<PathBuf>,
     keys: Option<Keys>,
+    decisions: Arc<Decisions>,
     config: Config,
 }
 
@@ -79,7 +80,8 @@ impl Gateway {
         } = secrets;
         front.fit(&config);
         let listener = bind(config.listen, "--listen").await?;
-        let options = settings::router_options(&config, keys.clone());
+        let decisions = Arc::new(Decisions::new(config.decisions));
+        let options = settings::router_options(&config, keys.clone(), &decisions);
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -123,6 +125,7 @@ impl Gateway {
             specs,
             files,
             keys,
+            decisions,
             config,
         })
     }
@@ -172,7 +175,7 @@ impl Gateway {
             self.clock,
             self.management_keys,
             (self.added, ask),
-            (config.to_json(), Feed::new(epoch())),
+            (config.to_json(), self.decisions, Feed::new(epoch())),
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());

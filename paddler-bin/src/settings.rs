@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
 use paddler_core::forward::{Keys, RouterOptions};
+use paddler_core::manage::Decisions;
 use serde_json::{Map, Value as Json};
 
 use crate::args::{Serve, variable};
@@ -279,8 +280,12 @@ pub(crate) fn text(file: &Path, what: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// How the router behaves, by a config and the keys of its file.
-pub(crate) fn router_options(config: &Config, keys: Option<Keys>) -> RouterOptions {
+/// How the router behaves, by a config and the keys of its file. `decisions`: who keeps them.
+pub(crate) fn router_options(
+    config: &Config,
+    keys: Option<Keys>,
+    decisions: &Arc<Decisions>,
+) -> RouterOptions {
     let mut options = config.router_options();
     if keys.is_none() && !config.listen.ip().is_loopback() {
         tracing::warn!(
@@ -289,6 +294,8 @@ pub(crate) fn router_options(config: &Config, keys: Option<Keys>) -> RouterOptio
         );
     }
     options.keys = keys.map(|keys| Arc::new(keys) as _);
+    // Where nothing is kept, requests are not to pay for it.
+    options.telemetry = (config.decisions.keep > 0).then(|| decisions.clone() as _);
     options
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Which paths there are, and what is asked and answered at each, stands in [`paths`], how that is read in [`table`]; what each does is in a file of its own.
 
+mod decisions;
 mod document;
 mod explain;
 mod paths;
@@ -136,6 +137,8 @@ async fn carry_out(
         Does::TellConfig => told(control.config()),
         Does::Explain => explain::explained(control, asked, body).await?,
         Does::TellSnapshot => explain::snapshot(control).await?,
+        Does::ListDecisions => decisions::list(control, asked).await?,
+        Does::TellDecision => decisions::one(control, asked.id())?,
         Does::TellReload => {
             let last = control.last_reload().map(|report| report.json(control.now()));
             told(json!({"last": last}))

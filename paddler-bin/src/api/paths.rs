@@ -276,6 +276,52 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         }],
     },
     Endpoint {
+        path: "/api/v1/decisions",
+        operations: &[Operation {
+            keyed: true,
+            query: &[
+                Query {
+                    name: "limit",
+                    description: "So many at most. Default 100.",
+                    schema: r#"{"type": "integer", "minimum": 1, "maximum": 1000}"#,
+                },
+                Query {
+                    name: "model",
+                    description: "Those that ask for this model.",
+                    schema: r#"{"type": "string"}"#,
+                },
+                Query {
+                    name: "upstream",
+                    description: "Those that were sent to this upstream, also if they were sent elsewhere afterwards.",
+                    schema: r#"{"type": "string"}"#,
+                },
+            ],
+            ..get(
+                Does::ListDecisions,
+                "Where the last requests went and why, and what became of them, as far as they are kept: see decisions in the \
+                 config.",
+                &[
+                    answers(200, "The last first.", "Decisions"),
+                    answers(400, "The limit is none.", "Error"),
+                ],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/decisions/{id}",
+        operations: &[Operation {
+            keyed: true,
+            ..get(
+                Does::TellDecision,
+                "The same of one request, by its x-request-id.",
+                &[
+                    answers(200, "Where it went, and why.", "Decision"),
+                    answers(404, "It is not kept.", "Error"),
+                ],
+            )
+        }],
+    },
+    Endpoint {
         path: "/api/v1/reload",
         operations: &[
             get(

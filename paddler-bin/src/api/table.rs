@@ -55,6 +55,8 @@ pub(super) enum Does {
     FollowEvents,
     Explain,
     TellSnapshot,
+    ListDecisions,
+    TellDecision,
     TellReload,
     Reload,
 }

@@ -106,6 +106,7 @@ fn asked(more: &Engine, same: &str) -> Vec<(&'static str, &'static str, String, 
         "/api/v1/upstreams/{id}/drain",
         "/api/v1/upstreams/{id}/undrain",
     );
+    let decisions = "/api/v1/decisions";
     let (tree, validate) = ("/api/v1/tree", "/api/v1/tree/validate");
     let add = |id: &str, url: &str| json!({"id": id, "url": url}).to_string();
     let own = "{\"tree\": [{\"require\": \"model\"}, {\"pick\": \"random\"}]}";
@@ -120,6 +121,7 @@ fn asked(more: &Engine, same: &str) -> Vec<(&'static str, &'static str, String, 
         tree,
         "/api/v1/config",
         "/api/v1/snapshot",
+        "/api/v1/decisions",
         "/api/v1/reload",
     ]
     .map(|path| row("get", path, path, "", 200))
@@ -161,6 +163,16 @@ fn asked(more: &Engine, same: &str) -> Vec<(&'static str, &'static str, String, 
             200,
         ),
         row("post", "/api/v1/explain", "/api/v1/explain", "{", 400),
+        row(
+            "get",
+            decisions,
+            "/api/v1/decisions?limit=5&model=m&upstream=a",
+            "",
+            200,
+        ),
+        row("get", decisions, "/api/v1/decisions?limit=0", "", 400),
+        row("get", "/api/v1/decisions/{id}", "/api/v1/decisions/r-1", "", 200),
+        row("get", "/api/v1/decisions/{id}", "/api/v1/decisions/r-2", "", 404),
         row("post", "/api/v1/reload", "/api/v1/reload", "", 200),
         row("get", "/api/v1/reload", "/api/v1/reload", "", 200),
     ]);
@@ -176,6 +188,11 @@ async fn every_documented_answer_is_given_in_its_shape_and_nothing_else_is_there
     let text = format!("upstreams: [{{id: a, url: '{}'}}]\n", one.url());
     let gateway = start(&path("api-all.yaml", &text));
     ready(&gateway, 1).await;
+    for (id, model) in [("r-1", "m"), ("r-3", "nobody")] {
+        let mut asked = post("/v1/chat/completions", &chat(model, 1));
+        asked.headers_mut().insert("x-request-id", id.parse().unwrap());
+        ask(gateway.address, asked).await;
+    }
     let mut seen = Seen::of(&gateway).await;
     for (verb, path, at, body, status) in asked(&more, &one.url()) {
         let method = Method::from_bytes(verb.to_uppercase().as_bytes()).unwrap();

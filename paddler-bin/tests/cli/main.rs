@@ -4,6 +4,7 @@
 
 mod api;
 mod check;
+mod decisions;
 mod demo;
 mod deploy;
 mod drain;

@@ -36,8 +36,8 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 #[cfg(feature = "proxy")]
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
-    AdminPaths, ClientCertificates, Config, FilePurpose, Forwarded, Forwarding, HealthRules, Limits,
-    ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
+    AdminPaths, ClientCertificates, Config, DecisionRules, FilePurpose, Forwarded, Forwarding, HealthRules,
+    Limits, ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
     UpstreamConfig, WebSockets,
 };
 pub use suggest::UnknownWord;

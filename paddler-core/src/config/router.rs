@@ -41,11 +41,13 @@
 //! tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt, client_certificates: required, handshake_timeout: 10s,
 //!       handshakes: 256, management: plain}
 //! server_names: [llm.example.com]
+//! decisions: {keep: 1000, per_second: 100}
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
 //!
 //! Every key may be left out.
 
+mod decisions;
 mod files;
 mod fill;
 mod health;
@@ -60,6 +62,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::decisions::DecisionRules;
 pub use self::files::{FilePurpose, NamedFile};
 pub(super) use self::fill::config as read_over;
 pub use self::health::{HealthRules, Retry};
@@ -155,6 +158,8 @@ pub struct Config {
     pub trusted_peers: Vec<Network>,
     /// What upstreams are told of where a request comes from.
     pub forwarding: Forwarding,
+    /// Which decisions are kept to be looked at.
+    pub decisions: DecisionRules,
     /// How it ends.
     pub shutdown: Shutdown,
 }
@@ -401,6 +406,7 @@ impl Config {
             server_names: Vec::new(),
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),
+            decisions: DecisionRules::default(),
             shutdown: Shutdown::default(),
         }
     }

@@ -11,8 +11,10 @@
 //! | [`LeaseStatus`] | what is open where, by our own count |
 //! | [`QueueStatus`] | who waits |
 //! | [`TreeStatus`] | by which tree |
+//! | [`Decisions`] | where the last requests went, and why |
 //! | [`Feed`] | what has changed, as it changes |
 
+mod decisions;
 mod feed;
 mod leases;
 mod models;
@@ -20,6 +22,7 @@ mod queue;
 mod tree;
 mod watch;
 
+pub use decisions::{Attempt, Decision, Decisions, Wanted};
 pub use feed::{Event, Feed, News, Reader};
 pub use leases::{LeaseStatus, UpstreamLeases};
 pub use models::{ModelStatus, Serving, StandsFor};

@@ -46,6 +46,7 @@ impl Config {
             server_names,
             trusted_peers,
             forwarding,
+            decisions,
             shutdown,
         } = self;
         let management = management.map_or("off".to_owned(), |address| address.to_string());
@@ -106,6 +107,7 @@ impl Config {
                     Traceparent::Make => "make",
                 },
             },
+            "decisions": {"keep": decisions.keep, "per_second": decisions.per_second},
             "shutdown": {"settle": show_duration(shutdown.settle), "grace": show_duration(shutdown.grace)},
         }))
     }
