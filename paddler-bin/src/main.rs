@@ -14,6 +14,7 @@ mod install;
 mod management;
 mod open_files;
 mod reload;
+mod replay;
 mod run;
 mod secrets;
 mod settings;
@@ -37,11 +38,16 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     let args = Args::read();
     // These are to be read; what they log is not their point.
-    start_log(if matches!(args.command, Command::Demo | Command::Explain(_)) {
-        "warn"
-    } else {
-        "info"
-    });
+    start_log(
+        if matches!(
+            args.command,
+            Command::Demo | Command::Explain(_) | Command::Replay(_)
+        ) {
+            "warn"
+        } else {
+            "info"
+        },
+    );
     match carry_out(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -97,6 +103,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(check) => check::check(&check),
         Command::Explain(args) => explain::explain(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Tree(args) => tree::tree(&args),
         Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve, Front::Clients)),
         Command::Balancer(serve) => to_its_end(run::run(Mode::Balancer, serve, Front::Clients)),

@@ -288,7 +288,7 @@ impl Reloads {
             (keys, _) => keys,
         };
         let options = settings::router_options(&config, keys.clone(), &self.control.decisions);
-        self.control.decisions.set_rules(config.decisions);
+        self.control.decisions.set_rules(config.decisions.clone());
         let told = config.to_json();
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;

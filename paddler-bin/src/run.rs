@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use paddler_core::Clock;
-use paddler_core::config::{Config, Mode};
+use paddler_core::config::{Config, DecisionRules, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
-use paddler_core::manage::{Decisions, Feed, watch};
+use paddler_core::manage::{Decisions, Feed, Tape, watch};
 use paddler_core::schedule::trees;
 use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
@@ -80,7 +80,7 @@ impl Gateway {
         } = secrets;
         front.fit(&config);
         let listener = bind(config.listen, "--listen").await?;
-        let decisions = Arc::new(Decisions::new(config.decisions));
+        let decisions = Arc::new(decisions(&config.decisions)?);
         let options = settings::router_options(&config, keys.clone(), &decisions);
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
@@ -209,6 +209,9 @@ impl Gateway {
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
+        if let Some(tape) = control.decisions.tape() {
+            tape.flush();
+        }
         drop(control);
         if let Served::Cut(connections) = served {
             return Err(
@@ -217,6 +220,19 @@ impl Gateway {
         }
         Ok(())
     }
+}
+
+/// What keeps the last decisions, and writes them down if it is to.
+fn decisions(rules: &DecisionRules) -> Result<Decisions, Failure> {
+    let decisions = Decisions::new(rules.clone());
+    let Some(log) = &rules.log else {
+        return Ok(decisions);
+    };
+    let file = log.display();
+    let tape = Tape::open(log, rules.log_size)
+        .map_err(|error| format!("{file} (decisions.log) cannot be written: {error}"))?;
+    tracing::info!(%file, "decisions are written down: models, tenants and sessions are in it");
+    Ok(decisions.taped(tape))
 }
 
 /// Another number for each process.

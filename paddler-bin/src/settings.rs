@@ -248,6 +248,9 @@ fn beside(config: &mut Config, file: &Path) {
     for named in config.files_mut() {
         *named.path = folder.join(&*named.path);
     }
+    if let Some(log) = &mut config.decisions.log {
+        *log = folder.join(&*log);
+    }
 }
 
 /// Whether it is the text of a file of clients' keys and of no config; then it has been checked.
@@ -295,7 +298,8 @@ pub(crate) fn router_options(
     }
     options.keys = keys.map(|keys| Arc::new(keys) as _);
     // Where nothing is kept, requests are not to pay for it.
-    options.telemetry = (config.decisions.keep > 0).then(|| decisions.clone() as _);
+    let is_kept = config.decisions.keep > 0 || decisions.tape().is_some();
+    options.telemetry = is_kept.then(|| decisions.clone() as _);
     options
 }
 

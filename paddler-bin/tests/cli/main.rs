@@ -18,6 +18,7 @@ mod members;
 mod picker;
 mod probes;
 mod reload;
+mod replay;
 mod serve;
 mod settings;
 mod stop;

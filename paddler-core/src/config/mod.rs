@@ -37,8 +37,8 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
     AdminPaths, ClientCertificates, Config, DecisionRules, FilePurpose, Forwarded, Forwarding, HealthRules,
-    Limits, ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
-    UpstreamConfig, WebSockets,
+    Limits, ListenerTls, Mode, ModelTimeouts, NameUpstream, NamedFile, Poll, Queue, Retry, Shutdown,
+    Timeouts, Traceparent, UpstreamConfig, WebSockets,
 };
 pub use suggest::UnknownWord;
 pub(crate) use suggest::named;

@@ -36,12 +36,12 @@
 //! management_key_file: /run/secrets/management-keys
 //! admin_paths: closed               # or open
 //! trusted_peers: []                 # such as [10.0.0.0/8, "::1"]
-//! forwarding: {forwarded: off, traceparent: pass}   # off, x-forwarded, forwarded or both; pass or make
+//! forwarding: {forwarded: off, traceparent: pass, name_upstream: on_demand}   # off, x-forwarded, forwarded or both; pass or make; always
 //! websockets: closed                # or open
 //! tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt, client_certificates: required, handshake_timeout: 10s,
 //!       handshakes: 256, management: plain}
 //! server_names: [llm.example.com]
-//! decisions: {keep: 1000, per_second: 100}
+//! decisions: {keep: 1000, per_second: 100, log: /var/log/paddler/decisions.jsonl, log_size: 1GiB}
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
 //!
@@ -277,6 +277,19 @@ pub struct Forwarding {
     pub forwarded: Forwarded,
     /// What becomes of a request without a trace.
     pub traceparent: Traceparent,
+    /// Whether clients are told which upstream has answered, by `x-paddler-upstream`.
+    pub name_upstream: NameUpstream,
+}
+
+/// Whether clients are told which upstream has answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum NameUpstream {
+    /// Those who may ask for an explanation, and do. The default: how the pool is made need not be known to all.
+    #[default]
+    OnDemand,
+    /// All.
+    Always,
 }
 
 /// In which headers upstreams are told whom a request is forwarded for.

@@ -101,6 +101,7 @@ impl Config {
             ("timeouts.client_idle", format!("{client_idle:?}")),
             ("tls", self.tls.as_ref().map_or_else(String::new, fixed_of_tls)),
             ("shutdown", format!("{:?}", self.shutdown)),
+            ("decisions.log", format!("{:?}", self.decisions.log)),
         ]
     }
 

@@ -75,15 +75,18 @@
 //! | `x-paddler-timeout-first-byte`, `x-paddler-timeout-idle`, `x-paddler-timeout-whole` | anybody | the same, above 0 | be no later than this; never later than `timeouts` allow |
 //! | `x-paddler-priority` | `trusted_peers` | `high` or `critical` (1), `standard` (0), `sheddable` (-1), or a whole number | above 0 is served first, below 0 may be shed |
 //! | `x-paddler-tenant` | `trusted_peers` | 1 to 256 bytes | who pays: tenants share a full pool |
+//! | `x-paddler-explain` | `trusted_peers`, and keys with `explain: true` | `1` | tell in the answer why it went where it went |
 //! | `x-request-id` | anybody | as it is; a new one without | stands in the log, and goes to the engine and back |
 //!
-//! From whoever is not trusted, priority and tenant are removed.
+//! From whoever is not trusted, priority and tenant are removed; what asks for an explanation always is.
 //!
 //! ## Headers of answers
 //!
 //! | header | says |
 //! |---|---|
 //! | `x-paddler-reason` | why it was refused here |
+//! | `x-paddler-upstream` | which upstream answered, where `forwarding.name_upstream` says always, and where it is explained |
+//! | `x-paddler-explain` | the way through the tree in a line of at most 1 KiB, where that was asked for; where nobody was found, why |
 //! | `retry-after`, `retry-after-ms` | when to come again |
 //! | `x-should-retry` | whether the same request may do better another time |
 //! | `x-request-id`, `x-upstream-request-id` | the request's id, and the engine's own |
@@ -142,6 +145,7 @@ mod router;
 mod sending;
 mod server;
 mod serving;
+mod shown;
 mod story;
 #[cfg(test)]
 mod tests;

@@ -71,6 +71,9 @@ pub struct Client {
     pub tenant: Arc<str>,
     /// The share that the tenant gets of a full pool, against others'. Default 1.
     pub weight: u32,
+    /// Whether he may ask why his requests went where they went, by `x-paddler-explain`: names of upstreams, models and labels
+    /// are in the answer. Default false.
+    pub explain: bool,
     used: Arc<Used>,
 }
 
@@ -127,6 +130,7 @@ impl Client {
             max_in_flight: None,
             priority: 0,
             weight: 1,
+            explain: false,
             used: Arc::default(),
         }
     }

@@ -27,6 +27,7 @@ use super::local;
 use super::options::RouterOptions;
 use super::owners::Owners;
 use super::refusal::Refusal;
+use super::shown::Shown;
 use super::story::Story;
 use super::trace;
 use super::waiting::Places;
@@ -296,6 +297,7 @@ impl Router {
             id: id.clone(),
             span: span.clone(),
             story: self.begin_story(&id, &parts.method),
+            shown: Shown::default(),
         };
         let route =
             passage::path(&parts.uri).and_then(|path| Ok((Route::of(parts.method.as_str(), &path)?, path)));
@@ -328,6 +330,7 @@ impl Router {
             refusal.into_response(dialect)
         });
         trace::answer_with(response.headers_mut(), &id);
+        arrival.shown.say(response.headers_mut());
         arrival.in_flight = None;
         arrival.story.status(response.status().as_u16(), refused);
         arrival.story.end(End::Here, None);

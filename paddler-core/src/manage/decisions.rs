@@ -4,11 +4,12 @@
 //! some of them, and says how many it has seen. Where nothing is recorded no request pays for it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use super::tape::Tape;
 use crate::Moment;
 use crate::config::DecisionRules;
 use crate::observe::{Telemetry, Trail};
@@ -45,11 +46,15 @@ use crate::upstream::UpstreamId;
 #[derive(Debug)]
 pub struct Decisions {
     rules: Mutex<DecisionRules>,
+    /// The same, for who is in a hurry.
+    keep: AtomicUsize,
+    per_second: AtomicU32,
     /// The second that is counted, and how many were recorded in it.
     second: AtomicU64,
     seen: AtomicU64,
     recorded: AtomicU64,
     ring: Mutex<Ring>,
+    tape: Option<Tape>,
 }
 
 #[derive(Debug, Default)]
@@ -150,12 +155,27 @@ impl Decisions {
     /// An empty ring.
     pub fn new(rules: DecisionRules) -> Self {
         Self {
+            keep: AtomicUsize::new(rules.keep),
+            per_second: AtomicU32::new(rules.per_second),
             rules: Mutex::new(rules),
             second: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             ring: Mutex::default(),
+            tape: None,
         }
+    }
+
+    /// Writes them down, too.
+    #[must_use]
+    pub fn taped(mut self, tape: Tape) -> Self {
+        self.tape = Some(tape);
+        self
+    }
+
+    /// Where they are written down, if they are.
+    pub fn tape(&self) -> Option<&Tape> {
+        self.tape.as_ref()
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -165,13 +185,16 @@ impl Decisions {
 
     /// The rules in force.
     pub fn rules(&self) -> DecisionRules {
-        *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts other rules in force. What is kept beyond them goes.
     pub fn set_rules(&self, rules: DecisionRules) {
+        let keep = rules.keep;
+        self.keep.store(keep, Relaxed);
+        self.per_second.store(rules.per_second, Relaxed);
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
-        self.ring().shrink(rules.keep);
+        self.ring().shrink(keep);
     }
 
     /// How many requests were seen that looked for a place, and how many of them were recorded.
@@ -202,8 +225,7 @@ impl Decisions {
     fn write(&self, trail: &Trail) {
         let is_recorded = |facts: &RequestFacts| facts.detail != Detail::Nothing;
         if trail.facts.as_ref().is_some_and(is_recorded) {
-            let keep = self.rules().keep;
-            self.ring().write(trail, keep);
+            self.ring().write(trail, self.keep.load(Relaxed));
         }
     }
 
@@ -226,15 +248,22 @@ impl Decisions {
 impl Telemetry for Decisions {
     fn detail(&self, facts: &RequestFacts) -> Detail {
         self.seen.fetch_add(1, Relaxed);
-        let rules = self.rules();
-        if rules.keep == 0 || !self.has_room(facts.arrived, rules.per_second) {
+        let is_kept = self.keep.load(Relaxed) > 0 || self.tape.is_some();
+        if !is_kept || !self.has_room(facts.arrived, self.per_second.load(Relaxed)) {
             return Detail::Nothing;
         }
         self.recorded.fetch_add(1, Relaxed);
-        Detail::Why
+        if self.tape.as_ref().is_some_and(Tape::is_open) {
+            Detail::Record
+        } else {
+            Detail::Why
+        }
     }
 
     fn placed(&self, trail: &Trail) {
+        if let Some(tape) = &self.tape {
+            tape.write(trail);
+        }
         self.write(trail);
     }
 
@@ -259,7 +288,7 @@ impl Ring {
         let mut written = trail.clone();
         for why in written.attempts.iter_mut().filter_map(|sent| sent.why.as_mut()) {
             // It is as large as the pool.
-            why.record = None;
+            (why.record, why.snapshot) = (None, None);
         }
         let written = Arc::new(written);
         if let Some(place) = known.and_then(|at| self.kept.get_mut(at)) {

@@ -12,6 +12,7 @@
 //! | [`QueueStatus`] | who waits |
 //! | [`TreeStatus`] | by which tree |
 //! | [`Decisions`] | where the last requests went, and why |
+//! | [`Tape`], [`Replay`] | the same written down, and what another tree would have done |
 //! | [`Feed`] | what has changed, as it changes |
 
 mod decisions;
@@ -19,6 +20,8 @@ mod feed;
 mod leases;
 mod models;
 mod queue;
+mod replay;
+mod tape;
 mod tree;
 mod watch;
 
@@ -27,5 +30,7 @@ pub use feed::{Event, Feed, News, Reader};
 pub use leases::{LeaseStatus, UpstreamLeases};
 pub use models::{ModelStatus, Serving, StandsFor};
 pub use queue::{ModelWaits, PriorityWaits, QueueStatus};
+pub use replay::{BadLine, Elsewhere, Parted, Replay, Replayed};
+pub use tape::Tape;
 pub use tree::TreeStatus;
 pub use watch::watch;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::Moment;
 use crate::request::RequestFacts;
 use crate::schedule::{Detail, Explained, Record};
+use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
 
 /// Reads what becomes of requests. It is called on the runtime, in the middle of a request: it must not wait, and what it
@@ -218,11 +219,18 @@ pub struct Why {
     /// All that went into it, where [`Detail::Record`] was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<Record>,
+    /// The statuses that the record names.
+    #[serde(skip)]
+    pub snapshot: Option<Arc<Snapshot>>,
 }
 
 impl Why {
-    pub(crate) fn new(explained: Explained, record: Option<Record>) -> Self {
-        Self { explained, record }
+    pub(crate) fn new(explained: Explained, record: Option<Record>, snapshot: &Arc<Snapshot>) -> Self {
+        Self {
+            explained,
+            snapshot: record.as_ref().map(|_| snapshot.clone()),
+            record,
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod reload;
 mod requests;
 mod retrying;
 mod server;
+mod showing;
 mod streams;
 mod telling;
 mod timing;

@@ -1,19 +1,27 @@
-//! How many decisions are kept, to be looked at?
+//! How many decisions are kept, to be looked at and made again?
 
-use super::fill::count;
+use std::path::PathBuf;
+
+use super::fill::{KIB, TIB, bytes, count, file};
 use crate::config::fault::Faults;
 use crate::config::read::Fields;
 
 /// Which decisions are kept to be looked at: see `GET /api/v1/decisions` of the management API.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub struct DecisionRules {
     /// How many are kept, the last ones, 0 to 100,000. Default 1000: about 10 MB in a pool of hundreds of upstreams, where each
-    /// node names up to twenty who went out. 0: none, and then nothing is recorded.
+    /// node names up to twenty who went out. 0: none, and without a `log` nothing is recorded then.
     pub keep: usize,
     /// How many are recorded a second at most, 0 to 100,000. Default 100: each costs microseconds, in a large pool tens of them,
     /// and so less than a hundredth of a core. A router that routes more records the first of each second.
     pub per_second: u32,
+    /// A file at whose end the same ones are written, with the statuses that they were made by, for `paddler replay`. Default
+    /// `None`: none. As it is written: `paddler` looks for a relative path beside the config file.
+    pub log: Option<PathBuf>,
+    /// At this length of the file, in bytes, no more is written, 1 KiB to 1 TiB. Default 1 GiB: in a pool of a dozen upstreams
+    /// some hundred thousand decisions; each has our own counters of every upstream.
+    pub log_size: u64,
 }
 
 impl Default for DecisionRules {
@@ -21,6 +29,8 @@ impl Default for DecisionRules {
         Self {
             keep: 1000,
             per_second: 100,
+            log: None,
+            log_size: 1 << 30,
         }
     }
 }
@@ -30,4 +40,8 @@ pub(super) fn decisions(fields: &mut Fields<'_>, decisions: &mut DecisionRules, 
     if let Some(at) = fields.take("per_second", faults) {
         decisions.per_second = at.whole(faults, 0..=100_000).unwrap_or(decisions.per_second);
     }
+    if let Some(log) = file(fields, "log", faults) {
+        decisions.log = Some(log);
+    }
+    bytes(fields, "log_size", (KIB, TIB), &mut decisions.log_size, faults);
 }

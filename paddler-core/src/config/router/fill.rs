@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{
-    AdminPaths, Config, Forwarded, Forwarding, Poll, Shutdown, Traceparent, UpstreamConfig, WebSockets,
-    decisions, health, limits, queue, timeouts, tls, upstream,
+    AdminPaths, Config, Forwarded, Forwarding, NameUpstream, Poll, Shutdown, Traceparent, UpstreamConfig,
+    WebSockets, decisions, health, limits, queue, timeouts, tls, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -171,6 +171,13 @@ fn forwarding(fields: &mut Fields<'_>, forwarding: &mut Forwarding, faults: &mut
     if let Some(at) = fields.take("traceparent", faults) {
         let words = [("pass", Traceparent::Pass), ("make", Traceparent::Make)];
         forwarding.traceparent = at.word(faults, &words).unwrap_or_default();
+    }
+    if let Some(at) = fields.take("name_upstream", faults) {
+        let words = [
+            ("on_demand", NameUpstream::OnDemand),
+            ("always", NameUpstream::Always),
+        ];
+        forwarding.name_upstream = at.word(faults, &words).unwrap_or_default();
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::upstream::{DNS, ENGINES, HOSTS, HTTP2};
 use super::{
-    AdminPaths, ClientCertificates, Config, Forwarded, ListenerTls, ModelTimeouts, Queue, Timeouts,
-    Traceparent, UpstreamConfig, WebSockets,
+    AdminPaths, ClientCertificates, Config, Forwarded, ListenerTls, ModelTimeouts, NameUpstream, Queue,
+    Timeouts, Traceparent, UpstreamConfig, WebSockets,
 };
 use crate::config::units::{show_bytes, show_duration};
 use crate::upstream::{ModelEntry, Models, Tls};
@@ -106,8 +106,17 @@ impl Config {
                     Traceparent::Pass => "pass",
                     Traceparent::Make => "make",
                 },
+                "name_upstream": match forwarding.name_upstream {
+                    NameUpstream::OnDemand => "on_demand",
+                    NameUpstream::Always => "always",
+                },
             },
-            "decisions": {"keep": decisions.keep, "per_second": decisions.per_second},
+            "decisions": without_nothing(json!({
+                "keep": decisions.keep,
+                "per_second": decisions.per_second,
+                "log": decisions.log,
+                "log_size": show_bytes(decisions.log_size),
+            })),
             "shutdown": {"settle": show_duration(shutdown.settle), "grace": show_duration(shutdown.grace)},
         }))
     }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{Inner, Router};
+use crate::config::NameUpstream;
 use crate::forward::accept::OverTls;
 use crate::forward::admission::{admit, check_body};
 use crate::forward::asked::{Standing, Times};
@@ -33,6 +34,7 @@ use crate::forward::relay::{self, Relay};
 use crate::forward::rewrite;
 use crate::forward::rights::{Client, InUse};
 use crate::forward::sending::{Means, Outcome, Sending};
+use crate::forward::shown::Shown;
 use crate::forward::story::Story;
 use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
@@ -41,6 +43,7 @@ use crate::forward::waiting::Owed;
 use crate::observe::{InFlight, Metrics};
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route, Scanned};
+use crate::schedule::Detail;
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
 /// A request from its arrival to its answer. Dropped before that, its client has left.
@@ -51,6 +54,7 @@ pub(super) struct Arrival {
     pub(super) id: HeaderValue,
     pub(super) span: Span,
     pub(super) story: Story,
+    pub(super) shown: Shown,
 }
 
 impl Arrival {
@@ -144,6 +148,10 @@ impl Router {
         let mut intake = intake.await?;
         let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
         facts.detail = arrival.story.detail(&facts);
+        arrival.shown = passage.shown(&head);
+        if arrival.shown.wants_why() {
+            facts.detail = facts.detail.max(Detail::Why);
+        }
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
@@ -153,8 +161,8 @@ impl Router {
         }
         arrival.story.traced(&outgoing.headers);
         arrival.story.began(&facts);
-        let (in_use_now, story) = (in_use.as_mut(), &mut arrival.story);
-        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, story);
+        let (in_use_now, told) = (in_use.as_mut(), (&mut arrival.story, &mut arrival.shown));
+        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, told);
         match sending.run().await? {
             // What its tokens come to is not seen.
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -181,10 +189,11 @@ impl<'a> Passage<'a> {
         let takes_trailers = takes_trailers(&parts.headers);
         strip_hop_by_hop(&mut parts.headers, &[]);
         let origin = Origin::of(&parts.extensions, &options.trusted_peers);
+        let may_ask = self.client.is_some_and(|client| client.explain);
         Ok(Head {
             uri,
             times: Times::read(&parts.headers)?,
-            standing: Standing::take(&mut parts.headers, origin.trusted)?,
+            standing: Standing::take(&mut parts.headers, origin.trusted, may_ask)?,
             parts,
             origin,
             websocket,
@@ -192,6 +201,12 @@ impl<'a> Passage<'a> {
             announces_body,
             takes_trailers,
         })
+    }
+
+    /// What the client is shown of where it goes.
+    fn shown(&self, head: &Head) -> Shown {
+        let always = self.options.forwarding.name_upstream == NameUpstream::Always;
+        Shown::new(head.standing.explain, always)
     }
 
     /// What is asked for, by whom, and how long it may take.

@@ -122,7 +122,7 @@ impl Finder {
         let why = looks_on.1.data(snapshot.tree(), NAMED);
         match found {
             Ok((mut place, record)) => {
-                place.why = Some(Box::new(Why::new(why, record)));
+                place.why = Some(Box::new(Why::new(why, record, &snapshot)));
                 Ok(place)
             }
             Err(ending) => {
