@@ -35,7 +35,7 @@
 //! | `http2` | HTTP/2 with upstreams and clients | |
 //! | `tls` | TLS with upstreams and clients (rustls, ring) | |
 //! | `keys` | API keys of clients, held as hashes | |
-//! | `manage` | what a management API shows: models, leases, queue, tree, a feed of changes | |
+//! | `manage` | what a management API shows: models, leases, queue, tree, a feed of changes, decisions and their replay | |
 //! | `decompress` | compressed bodies of requests are read for their model; without it they are refused | |
 //! | `yaml` | config and trees written as YAML | |
 //!
@@ -140,6 +140,7 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 | have all that done by a thread, in a program without a runtime | nothing: start a [`Background`](forward::Background) |
 | take an upstream out for a while | [`StatusLoop::set_draining`](status::StatusLoop::set_draining) |
 | change the list of upstreams | a [`MemberList`](status::MemberList) |
+| keep the last decisions, and write them down for a replay | a `Decisions` (feature `manage`) in [`RouterOptions::telemetry`](forward::RouterOptions::telemetry) |
 | read all of it from a config file | [`Config::read`](config::Config::read), then its `router_options()`, `board_options()`, `poll_options()` and `http_options()` |
 | connect, accept, encrypt in a way of your own | a [`Dial`](upstream::http::Dial), an [`Accept`](forward::Accept), `Tls` (feature `tls`) |
 

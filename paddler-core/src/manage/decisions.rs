@@ -357,3 +357,6 @@ impl Decision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(next(&feed.id(0)).await, (Some(1), None));
         for strange in [
             &Feed::new(2).id(1),
-            &feed.id(4),
+            &feed.id(99),
             "",
             "1",
             "x-1",

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, HealthRules, Limits, ListenerTls,
-    Mode, ModelTimeouts, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts, Traceparent, Value,
-    WebSockets,
+    AdminPaths, ClientCertificates, Config, DecisionRules, Fault, Forwarded, Forwarding, HealthRules, Limits,
+    ListenerTls, Mode, ModelTimeouts, NameUpstream, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts,
+    Traceparent, Value, WebSockets,
 };
 use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
@@ -66,7 +66,12 @@ fn every_setting_is_read() {
     let mut forwarding = Forwarding::default();
     forwarding.forwarded = Forwarded::Both;
     forwarding.traceparent = Traceparent::Make;
+    forwarding.name_upstream = NameUpstream::Always;
     assert_eq!(config.forwarding, forwarding);
+    let mut decisions = DecisionRules::default();
+    (decisions.keep, decisions.per_second) = (50, 0);
+    (decisions.log, decisions.log_size) = (Some("decisions.jsonl".into()), 10 << 20);
+    assert_eq!(config.decisions, decisions);
     let mut poll = Poll::default();
     poll.interval = Duration::from_millis(250);
     poll.timeout = Duration::from_millis(1500);
@@ -166,7 +171,8 @@ retry: {attempts: 16, share: 0.2, per_second: 10}
 admin_paths: closed
 server_names: []
 trusted_peers: []
-forwarding: {forwarded: off, traceparent: pass}
+forwarding: {forwarded: off, traceparent: pass, name_upstream: on_demand}
+decisions: {keep: 1000, per_second: 100, log_size: 1GiB}
 shutdown: {settle: 0s, grace: 30s}
 ";
     assert_eq!(shown(&read(said)), shown(&Config::default()));
