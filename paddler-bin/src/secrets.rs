@@ -123,7 +123,7 @@ pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
 
 fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
     let spec = &upstream.spec;
-    if spec.url.starts_with("https://") {
+    if spec.speaks_tls() {
         check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
     }
     upstream.with_key(None)

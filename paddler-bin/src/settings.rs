@@ -328,7 +328,9 @@ pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
     match (read, of_list) {
         (Ok(mut secrets), Ok(Specs { single, dns, .. })) if told.is_empty() => {
             secrets.specs.file = single;
-            secrets.specs.dns.extend(dns);
+            // Of two with one name the later one counts, and the config's word comes first.
+            let own = std::mem::replace(&mut secrets.specs.dns, dns);
+            secrets.specs.dns.extend(own);
             return Ok(Loaded {
                 config,
                 secrets,

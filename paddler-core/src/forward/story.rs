@@ -94,8 +94,11 @@ impl Story {
 
     /// It has a place.
     pub(super) fn placed(&mut self, place: &mut Place) {
+        // It is there for the log, too.
         let why = place.why.take();
         self.tell(|trail, at| {
+            let wanted = trail.facts.as_ref().map(|facts| facts.detail);
+            let why = why.filter(|_| wanted.is_some_and(|detail| detail != Detail::Nothing));
             trail.attempts.push(Sent {
                 upstream: place.lease.upstream().clone(),
                 at,

@@ -54,7 +54,7 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Whether answers are to be read for the tokens that they use: each byte of them is looked at. Provided: no; they are read
-    /// all the same where somebody is charged for them.
+    /// all the same where somebody is charged for them. What is compressed says nothing.
     fn reads_usage(&self) -> bool {
         false
     }
@@ -69,7 +69,8 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
         let _unused = trail;
     }
 
-    /// It has come to its end, whichever. Once for each request.
+    /// It has come to its end, whichever. Once for each request that the router is asked; what a host refuses itself, or a
+    /// server before it is read, is not told.
     fn ended(&self, trail: &Trail);
 }
 
@@ -231,13 +232,14 @@ impl Why {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum End {
-    /// Its answer has passed to the last byte.
+    /// Its answer has passed to the last byte; also that by which an upstream refused it, where nobody else took it.
     Complete,
     /// It was answered here: with an error, or because it was local.
     Here,
     /// Its answer was cut short.
     CutShort,
-    /// Its client has left before the end.
+    /// It was given up before its end: its client has left, or its connection was ended here, since it took nothing or the
+    /// router was stopped.
     Left,
 }
 

@@ -38,7 +38,7 @@ use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
 use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
-use crate::observe::{InFlight, Metrics};
+use crate::observe::{End, InFlight, Metrics};
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route, Scanned};
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
@@ -161,7 +161,10 @@ impl Router {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
             }
             Outcome::Live(answered, owed) => Ok(passage.relay(answered, owed, in_use, arrival)),
-            Outcome::Kept(response) => Ok(response),
+            Outcome::Kept(response) => {
+                arrival.tell(response.status()).end(End::Complete, None);
+                Ok(response)
+            }
         }
     }
 }
@@ -238,12 +241,16 @@ impl<'a> Passage<'a> {
         Ok((facts, allowed))
     }
 
-    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left keeps nothing.
+    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left or cannot be reached
+    /// keeps nothing: others say so at once.
     fn owner(&self, intake: &Intake) -> Option<Arc<[UpstreamId]>> {
         let by_body = || intake.scanned.as_ref()?.refers.as_deref();
         let id = owners::in_path(self.path).or_else(by_body)?;
         let owner = self.inner.owners.of(id)?;
-        let is_there = self.inner.published.load().index(owner.as_str()).is_some();
+        let snapshot = self.inner.published.load();
+        let is_there = snapshot
+            .find(owner.as_str())
+            .is_some_and(|entry| !entry.is_unreachable());
         is_there.then(|| [owner].into())
     }
 

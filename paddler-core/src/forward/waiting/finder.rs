@@ -119,15 +119,16 @@ impl Finder {
         }
         let mut looks_on = (At(at.0), Explanation::default());
         let found = self.walk(&snapshot, facts, except, now, &mut looks_on);
-        let why = looks_on.1.data(snapshot.tree(), NAMED);
         match found {
             Ok((mut place, record)) => {
+                let why = looks_on.1.data(snapshot.tree(), NAMED);
                 place.why = Some(Box::new(Why::new(why, record)));
                 Ok(place)
             }
+            Err(ending) if !enabled!(Level::DEBUG) => Err(ending),
             Err(ending) => {
-                let (model, why) = (facts.model.as_deref().unwrap_or_default(), why.summary);
-                let reason = &ending.reason;
+                let model = facts.model.as_deref().unwrap_or_default();
+                let (why, reason) = (looks_on.1.summary(snapshot.tree()), &ending.reason);
                 match (ending.class, news) {
                     (Class::Later, News::No) => trace!(model, %reason, %why, "waits on"),
                     (Class::Later, News::Yes) => debug!(model, %reason, %why, "no place yet"),
