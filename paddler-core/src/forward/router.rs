@@ -208,6 +208,7 @@ impl Router {
             waits: inner.places.waiting(),
             held_back: inner.places.held_back(),
             buffered: inner.budget.held(),
+            walks: Some(inner.places.walks()),
             now,
         };
         page.to_string()

@@ -12,15 +12,18 @@ use super::attempt::{Answered, Failed};
 use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
-use crate::observe::{End, Sent, Telemetry, Trail, class_of, guarded};
+use crate::observe::{End, Measured, Sent, Telemetry, Trail, class_of, guarded};
 use crate::queue::Used;
 use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained};
 use crate::upstream::UpstreamId;
 
-/// The trail of a request, if somebody wants it.
+/// The trail of a request, if somebody wants it, and what is measured of it in any case.
 #[derive(Debug, Default)]
-pub(super) struct Story(Option<Box<Open>>);
+pub(super) struct Story {
+    open: Option<Box<Open>>,
+    measured: Option<Measured>,
+}
 
 #[derive(Debug)]
 struct Open {
@@ -38,11 +41,14 @@ impl Story {
                 trail: empty(id, method.as_str(), clock.now()),
             })
         };
-        Self(to.map(open))
+        Self {
+            open: to.map(open),
+            measured: None,
+        }
     }
 
     fn tell(&mut self, change: impl FnOnce(&mut Trail, Moment)) {
-        if let Some(open) = &mut self.0 {
+        if let Some(open) = &mut self.open {
             change(&mut open.trail, open.clock.now());
         }
     }
@@ -74,20 +80,37 @@ impl Story {
 
     /// How much of why it gets its place is to be kept.
     pub(super) fn detail(&self, facts: &RequestFacts) -> Detail {
-        let asked = self.0.as_ref().and_then(|open| guarded(|| open.to.detail(facts)));
+        let asked = self
+            .open
+            .as_ref()
+            .and_then(|open| guarded(|| open.to.detail(facts)));
         asked.unwrap_or_default()
     }
 
     /// Whether its answer is to be read for the tokens it uses.
     pub(super) fn reads_usage(&self) -> bool {
-        let asked = self.0.as_ref().and_then(|open| guarded(|| open.to.reads_usage()));
+        let asked = self
+            .open
+            .as_ref()
+            .and_then(|open| guarded(|| open.to.reads_usage()));
         asked.unwrap_or_default()
+    }
+
+    /// It counts for the model that it asks for.
+    pub(super) fn measure(&mut self, measured: Measured) {
+        self.measured = Some(measured);
+    }
+
+    fn count(&mut self, change: impl FnOnce(&mut Measured)) {
+        if let Some(measured) = &mut self.measured {
+            change(measured);
+        }
     }
 
     /// It looks for a place.
     pub(super) fn began(&mut self, facts: &RequestFacts) {
         self.tell(|trail, now| (trail.facts, trail.began) = (Some(facts.clone()), Some(now)));
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             guarded(|| open.to.began(&open.trail));
         }
     }
@@ -106,7 +129,7 @@ impl Story {
                 ended: None,
             });
         });
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             guarded(|| open.to.placed(&open.trail));
         }
     }
@@ -139,6 +162,7 @@ impl Story {
 
     /// It is answered with this status, and this error of ours, if it is one.
     pub(super) fn status(&mut self, status: u16, refused: Option<Cow<'static, str>>) {
+        self.count(|measured| measured.status(status));
         self.tell(|trail, now| {
             trail.status = Some(status);
             trail.answered.get_or_insert(now);
@@ -150,12 +174,14 @@ impl Story {
 
     /// Whether the answer that comes is a stream of events.
     pub(super) fn streams(&mut self, events: bool) {
+        self.count(|measured| measured.streams(events));
         self.tell(|trail, _| trail.events = events);
     }
 
     /// A piece of the answer passes.
     pub(super) fn saw(&mut self, bytes: usize) {
-        if let Some(open) = &mut self.0 {
+        self.count(Measured::saw);
+        if let Some(open) = &mut self.open {
             let trail = &mut open.trail;
             trail.pieces += 1;
             trail.answer_bytes += bytes as u64;
@@ -168,6 +194,7 @@ impl Story {
     /// What the answer says that it used.
     pub(super) fn used(&mut self, used: Used) {
         if let Used::Tokens { prompt, output } = used {
+            self.count(|measured| measured.used(prompt, output));
             self.tell(|trail, _| (trail.prompt_tokens, trail.output_tokens) = (prompt, Some(output)));
         }
     }
@@ -180,7 +207,10 @@ impl Story {
                 trail.reason = Some(reason.into());
             }
         });
-        *self = Self(None);
+        if let Some(measured) = self.measured.take() {
+            measured.end(end);
+        }
+        self.open = None;
     }
 }
 

@@ -13,6 +13,14 @@
 //! | `paddler_cancellations_total` | counter |  | Clients that left before the end of their answer. |
 //! | `paddler_in_flight_requests` | gauge |  | Requests being handled, those that wait among them. |
 //! | `paddler_first_byte_seconds` | histogram |  | Time from sending a request to the first byte of its answer. |
+//! | `paddler_model_requests_total` | counter | `model, result` | Requests that ask a model for something, by what came of it: answered, refused (an error of ours or of the upstream), cut_short or left. |
+//! | `paddler_request_seconds` | histogram | `model` | Time from a request's arrival to the last byte of its answer, of those that were answered. |
+//! | `paddler_time_to_first_token_seconds` | histogram | `model` | Time from a request's arrival to the first byte of its answer, of those that are streamed. |
+//! | `paddler_time_per_output_token_seconds` | histogram | `model, counted` | Time between two tokens of a streamed answer, its mean. By tokens, where answers are read for them; else by pieces as they came, which is more where several tokens came at once. |
+//! | `paddler_prompt_tokens_total` | counter | `model` | Tokens of prompts, where answers are read for them. |
+//! | `paddler_output_tokens_total` | counter | `model` | Tokens of answers, where these are read for them. |
+//! | `paddler_pick_seconds` | histogram |  | Time that it takes to walk the tree and reserve a place, of one walk in 64. |
+//! | `paddler_tree_node_walks_total` | counter | `node, title, event` | Walks through the tree in force, by node: entered; emptied, failed (its filter left nobody, or could not judge); picked, ended (the walk ended there, with a pick or without). |
 //! | `paddler_waiting_requests` | gauge | `priority` | Requests waiting for a place. |
 //! | `paddler_oldest_wait_seconds` | gauge | `priority` | How long the first of those who wait has waited. |
 //! | `paddler_wait_seconds` | histogram | `priority` | Time from a request's arrival to its place. |
@@ -54,17 +62,21 @@
 
 mod histogram;
 mod metrics;
+mod models;
 pub mod names;
 mod page;
 mod telemetry;
 mod upstreams;
+mod walks;
 
 pub(crate) use metrics::class_of;
 pub use metrics::{InFlight, Metrics};
+pub(crate) use models::Measured;
 pub use page::Page;
 pub(crate) use telemetry::guarded;
 pub use telemetry::{End, Sent, Telemetries, Telemetry, Trail, Why};
 pub use upstreams::{ServiceStatus, UpstreamStatus};
+pub(crate) use walks::Walks;
 
 #[cfg(test)]
 mod tests {

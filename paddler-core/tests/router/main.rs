@@ -22,6 +22,7 @@ mod framing;
 mod hosting;
 mod keys;
 mod leaving;
+mod measuring;
 mod nested;
 mod overload;
 mod owners;

@@ -143,6 +143,13 @@ impl Router {
         );
         let mut intake = intake.await?;
         let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
+        if let RequestClass::Generate(_) = route.class {
+            let model = facts.model.as_deref();
+            let measured = inner
+                .metrics
+                .measure(model, &inner.published.load(), arrival.began);
+            arrival.story.measure(measured);
+        }
         facts.detail = arrival.story.detail(&facts);
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;

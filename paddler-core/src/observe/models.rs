@@ -1,0 +1,192 @@
+//! How do requests fare, by the model that they ask for?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use super::histogram::{Histogram, TOKENS};
+use super::telemetry::End;
+use crate::status::Snapshot;
+
+/// The most models that have series of their own, since the start.
+const MOST: usize = 256;
+
+/// The label of all others: of models that nobody has, of those beyond [`MOST`], and of requests that name none.
+const OTHER: &str = "other";
+
+/// How a request has ended, as it is counted.
+pub(super) const RESULTS: [&str; 4] = ["answered", "refused", "cut_short", "left"];
+
+/// What is counted of one model.
+#[derive(Debug)]
+pub(crate) struct ModelFigures {
+    /// In the order of [`RESULTS`].
+    pub(super) results: [AtomicU64; 4],
+    pub(super) duration: Histogram,
+    pub(super) first_token: Histogram,
+    pub(super) per_token: Histogram,
+    pub(super) per_piece: Histogram,
+    pub(super) prompt_tokens: AtomicU64,
+    pub(super) output_tokens: AtomicU64,
+}
+
+impl Default for ModelFigures {
+    fn default() -> Self {
+        Self {
+            results: Default::default(),
+            duration: Histogram::default(),
+            first_token: Histogram::default(),
+            per_token: Histogram::over(TOKENS),
+            per_piece: Histogram::over(TOKENS),
+            prompt_tokens: AtomicU64::default(),
+            output_tokens: AtomicU64::default(),
+        }
+    }
+}
+
+type Known = HashMap<Arc<str>, Arc<ModelFigures>>;
+
+/// The figures of all models. A request that names one which is known takes no lock.
+#[derive(Debug, Default)]
+pub(super) struct ByModel {
+    known: ArcSwap<Known>,
+    other: Arc<ModelFigures>,
+}
+
+impl ByModel {
+    /// Those of this model, if an upstream has it; else those of all others.
+    pub(super) fn of(&self, model: Option<&str>, snapshot: &Snapshot) -> Arc<ModelFigures> {
+        let Some(model) = model else {
+            return self.other.clone();
+        };
+        if let Some(figures) = self.known.load().get(model) {
+            return figures.clone();
+        }
+        // What clients make up must not make series.
+        if snapshot.model(model).is_none() {
+            return self.other.clone();
+        }
+        self.add(model)
+    }
+
+    fn add(&self, model: &str) -> Arc<ModelFigures> {
+        self.known.rcu(|known| {
+            let mut known = Known::clone(known);
+            if known.len() < MOST {
+                known.entry(model.into()).or_default();
+            }
+            known
+        });
+        self.known.load().get(model).unwrap_or(&self.other).clone()
+    }
+
+    /// Each model with its figures, by name; the last are those of all others.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<ModelFigures>)> {
+        let mut all: Vec<_> = self
+            .known
+            .load()
+            .iter()
+            .map(|(name, figures)| (name.clone(), figures.clone()))
+            .collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // A model may well be called so; a page with one series twice is not read at all.
+        if all.iter().all(|(name, _)| **name != *OTHER) {
+            all.push((OTHER.into(), self.other.clone()));
+        }
+        all
+    }
+}
+
+/// A request that counts for its model. Dropped before anybody said how it ended, its client has left.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    to: Arc<ModelFigures>,
+    arrived: Instant,
+    first: Option<Instant>,
+    pieces: u32,
+    tokens: Option<u64>,
+    is_error: bool,
+    streams: bool,
+    result: usize,
+}
+
+impl Measured {
+    pub(super) fn new(to: Arc<ModelFigures>, arrived: Instant) -> Self {
+        Self {
+            to,
+            arrived,
+            first: None,
+            pieces: 0,
+            tokens: None,
+            is_error: false,
+            streams: false,
+            result: 3,
+        }
+    }
+
+    /// It is answered with this status.
+    pub(crate) fn status(&mut self, status: u16) {
+        self.is_error = status >= 400;
+    }
+
+    /// Whether the answer is a stream of events: of any other the first byte says nothing of the first token.
+    pub(crate) fn streams(&mut self, events: bool) {
+        self.streams = events;
+    }
+
+    /// A piece of the answer passes.
+    pub(crate) fn saw(&mut self) {
+        self.pieces = self.pieces.saturating_add(1);
+        if self.first.is_none() {
+            let now = Instant::now();
+            self.first = Some(now);
+            if self.streams && !self.is_error {
+                self.to.first_token.add(now.duration_since(self.arrived));
+            }
+        }
+    }
+
+    /// What it says that it used.
+    pub(crate) fn used(&mut self, prompt: Option<u64>, output: u64) {
+        self.to.prompt_tokens.fetch_add(prompt.unwrap_or(0), Relaxed);
+        self.to.output_tokens.fetch_add(output, Relaxed);
+        self.tokens = Some(output);
+    }
+
+    /// It has come to this end.
+    pub(crate) fn end(mut self, end: End) {
+        self.result = match end {
+            End::Complete | End::Here if self.is_error => 1,
+            End::Complete | End::Here => 0,
+            End::CutShort => 2,
+            End::Left => 3,
+        };
+    }
+
+    /// The time that it took, and that its tokens took.
+    fn times(&self, first: Instant) {
+        let now = Instant::now();
+        self.to.duration.add(now.duration_since(self.arrived));
+        let (many, to) = match self.tokens {
+            Some(tokens) => (tokens, &self.to.per_token),
+            None => (u64::from(self.pieces), &self.to.per_piece),
+        };
+        if let (true, Some(after @ 1..)) = (self.streams, many.checked_sub(1)) {
+            let spent = now.duration_since(first).as_secs_f64() / after as f64;
+            to.add(Duration::try_from_secs_f64(spent).unwrap_or_default());
+        }
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        self.to.results[self.result].fetch_add(1, Relaxed);
+        if let (0, Some(first)) = (self.result, self.first) {
+            self.times(first);
+        }
+    }
+}
