@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use paddler_core::forward::{Keys, Router};
+use paddler_core::observe::export::Exports;
 use paddler_core::status::{Members, Snapshot, StatusLoop};
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use paddler_core::{Clock, Moment};
@@ -39,6 +40,8 @@ pub(crate) struct Control {
     reloads: mpsc::Sender<Request>,
     /// The upstreams that the API has added.
     added: Members,
+    /// Where figures and trails go.
+    pub(crate) exports: Exports,
 }
 
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,6 +56,7 @@ impl Control {
         clock: Clock,
         keys: Option<Keys>,
         (added, reloads): (Members, mpsc::Sender<Request>),
+        exports: Exports,
     ) -> Self {
         Self {
             router: desk.router().clone(),
@@ -63,6 +67,7 @@ impl Control {
             last: Mutex::default(),
             reloads,
             added,
+            exports,
         }
     }
 

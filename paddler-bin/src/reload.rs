@@ -173,7 +173,10 @@ impl Reloads {
         loop {
             let mut waits: Vec<Request> = Vec::new();
             tokio::select! {
-                () = hangups.next() => tracing::info!("SIGHUP: reading the config again"),
+                () = hangups.next() => {
+                    tracing::info!("SIGHUP: reading the config again");
+                    self.control.exports.reopen();
+                }
                 Some(request) = requests.recv() => waits.push(request),
                 () = sleep(LOOK) => {
                     if !self.has_changed().await {
@@ -287,7 +290,8 @@ impl Reloads {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
         };
-        let options = settings::router_options(&config, keys.clone());
+        let mut options = settings::router_options(&config, keys.clone());
+        options.telemetry = self.control.exports.telemetry();
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
         self.control.statuses.set_health(config.health).await?;

@@ -9,6 +9,7 @@ use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
+use paddler_core::observe::export::Exports;
 use paddler_core::schedule::trees;
 use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
@@ -48,6 +49,7 @@ pub(crate) struct Gateway {
     desk: Desk,
     // Dropped, the statuses would stand still.
     statuses: StatusLoop,
+    exports: Exports,
     clock: Clock,
     listener: TcpListener,
     management: Option<TcpListener>,
@@ -78,7 +80,9 @@ impl Gateway {
         } = secrets;
         front.fit(&config);
         let listener = bind(config.listen, "--listen").await?;
-        let options = settings::router_options(&config, keys.clone());
+        let mut options = settings::router_options(&config, keys.clone());
+        let mut exports = Exports::open(&config.telemetry)?;
+        options.telemetry = exports.telemetry();
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -105,9 +109,11 @@ impl Gateway {
             clock,
         );
         let desk = front.desk(&config, statuses.published(), clock, options);
+        exports.follow(desk.router());
         Ok(Self {
             desk,
             statuses,
+            exports,
             clock,
             listener,
             management,
@@ -171,6 +177,7 @@ impl Gateway {
             self.clock,
             self.management_keys,
             (self.added, ask),
+            self.exports,
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
@@ -199,7 +206,8 @@ impl Gateway {
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
-        drop(control);
+        // What has ended by now is to be in the log.
+        control.exports.flush().await;
         if let Served::Cut(connections) = served {
             return Err(
                 format!("stopped before every answer had ended: {connections} connections cut").into(),

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddler_core::config::{Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
+use paddler_core::config::{
+    AccessLog, Config, ConfigFaults, LogTarget, Mode, Registry, UpstreamConfig, Value,
+};
 use paddler_core::forward::{Keys, RouterOptions};
 use serde_json::{Map, Value as Json};
 
@@ -121,7 +123,7 @@ fn about_no_upstream(serve: &Serve) -> Result<(), Failure> {
 }
 
 /// Which flag says what a config file says under this path.
-const FLAGS: [(&str, &str); 10] = [
+const FLAGS: [(&str, &str); 13] = [
     ("listen", "--listen"),
     ("management", "--management"),
     ("api_key_file", "--api-key-file"),
@@ -131,6 +133,9 @@ const FLAGS: [(&str, &str); 10] = [
     ("poll.interval", "--poll-interval"),
     ("shutdown.grace", "--grace"),
     ("admin_paths", "--open-admin-paths"),
+    ("statsd.address", "--statsd-addr"),
+    ("statsd.prefix", "--statsd-prefix"),
+    ("statsd.interval", "--statsd-reporting-interval"),
     ("upstreams", "--upstream"),
 ];
 
@@ -183,11 +188,30 @@ fn flags(serve: &Serve) -> Json {
     say(["queue", "max_wait"], text(&serve.max_wait));
     say(["poll", "interval"], text(&serve.poll_interval));
     say(["shutdown", "grace"], text(&serve.grace));
+    say(["statsd", "address"], text(&serve.statsd_addr));
+    say(["statsd", "prefix"], text(&serve.statsd_prefix));
+    say(
+        ["statsd", "interval"],
+        serve
+            .statsd_reporting_interval
+            .as_deref()
+            .map(|text| millis(text).into()),
+    );
     say(
         ["admin_paths", ""],
         serve.open_admin_paths.then(|| Json::from("open")),
     );
     said
+}
+
+/// A time as flags of Paddler 1.x have it: without a unit it is in milliseconds.
+fn millis(text: &str) -> String {
+    let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if bare {
+        format!("{text}ms")
+    } else {
+        text.to_owned()
+    }
 }
 
 /// What stands between the commas. A comma at the end, as lists that are put together have it, is none more.
@@ -246,6 +270,17 @@ fn beside(config: &mut Config, file: &Path) {
     let folder = file.parent().unwrap_or(Path::new(""));
     for named in config.files_mut() {
         *named.path = folder.join(&*named.path);
+    }
+    if let Some(AccessLog {
+        file: LogTarget::File(path),
+        ..
+    }) = &mut config.telemetry.access_log
+    {
+        *path = folder.join(&*path);
+    }
+    let otlp = config.telemetry.otlp.as_mut();
+    if let Some(path) = otlp.and_then(|otlp| otlp.headers_file.as_mut()) {
+        *path = folder.join(&*path);
     }
 }
 

@@ -7,6 +7,7 @@ mod demo;
 mod deploy;
 mod drain;
 mod explain;
+mod exports;
 mod health;
 mod help;
 mod install;

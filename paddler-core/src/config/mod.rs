@@ -36,9 +36,9 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 #[cfg(feature = "proxy")]
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
-    AdminPaths, ClientCertificates, Config, FilePurpose, Forwarded, Forwarding, HealthRules, Limits,
-    ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts, Traceparent,
-    UpstreamConfig, WebSockets,
+    AccessLog, AdminPaths, ClientCertificates, Config, CountTokens, FilePurpose, Forwarded, Forwarding,
+    HealthRules, Limits, ListenerTls, LogFormat, LogTarget, Mode, ModelTimeouts, NamedFile, Otlp, Poll,
+    Queue, Retry, Shutdown, Statsd, Telemetry, Timeouts, Traceparent, UpstreamConfig, WebSockets,
 };
 pub use suggest::UnknownWord;
 pub(crate) use suggest::named;

@@ -41,6 +41,10 @@
 //! tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt, client_certificates: required, handshake_timeout: 10s,
 //!       handshakes: 256, management: plain}
 //! server_names: [llm.example.com]
+//! access_log: {file: access.jsonl, format: json}   # default off; or file: stderr; json or text
+//! count_tokens: charged             # or always
+//! statsd: {address: "127.0.0.1:8125", prefix: paddler, interval: 10s}   # default off
+//! otlp: {endpoint: "http://127.0.0.1:4318", headers_file: otlp.txt, sample: 1.0}   # default off
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
 //!
@@ -51,6 +55,7 @@ mod fill;
 mod health;
 mod limits;
 mod queue;
+mod telemetry;
 mod timeouts;
 mod tls;
 mod upstream;
@@ -64,6 +69,7 @@ pub(super) use self::fill::config as read_over;
 pub use self::health::{HealthRules, Retry};
 pub use self::limits::Limits;
 pub use self::queue::Queue;
+pub use self::telemetry::{AccessLog, CountTokens, LogFormat, LogTarget, Otlp, Statsd, Telemetry};
 pub use self::timeouts::{ModelTimeouts, Timeouts};
 pub use self::tls::{ClientCertificates, ListenerTls};
 pub(super) use self::upstream::models;
@@ -154,6 +160,8 @@ pub struct Config {
     pub trusted_peers: Vec<Network>,
     /// What upstreams are told of where a request comes from.
     pub forwarding: Forwarding,
+    /// Who is told what becomes of requests, besides those who scrape.
+    pub telemetry: Telemetry,
     /// How it ends.
     pub shutdown: Shutdown,
 }
@@ -400,6 +408,7 @@ impl Config {
             server_names: Vec::new(),
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),
+            telemetry: Telemetry::default(),
             shutdown: Shutdown::default(),
         }
     }

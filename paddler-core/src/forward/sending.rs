@@ -129,7 +129,7 @@ impl<'a> Sending<'a> {
                 let waited = clock.now().since(self.facts.arrived);
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
-            self.story.placed(&mut place);
+            let traceparent = self.story.placed(&mut place, || places.next_seed());
             self.once = place.upstream.sends_once();
             let how = How {
                 clock,
@@ -137,6 +137,7 @@ impl<'a> Sending<'a> {
                 once: self.once,
                 replayable: self.facts.replayable && !self.once,
                 replay: self.replayed,
+                traceparent: traceparent.as_ref(),
             };
             let mut owed = place.owed.take();
             if let Some(owed) = &mut owed {

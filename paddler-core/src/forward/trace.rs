@@ -59,6 +59,49 @@ pub(super) fn settle_trace(headers: &mut HeaderMap, make: Traceparent, draw: imp
     }
 }
 
+/// The trace that a request comes with, and the span of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parent {
+    pub(super) trace_id: u128,
+    pub(super) span_id: u64,
+    pub(super) flags: u8,
+}
+
+/// The bit that says that the caller records it.
+pub(super) const SAMPLED: u8 = 1;
+
+/// The trace of a request, if it comes with a valid one.
+pub(super) fn parent(headers: &HeaderMap) -> Option<Parent> {
+    let value = one(headers, &TRACEPARENT)?;
+    let text = value
+        .to_str()
+        .ok()
+        .filter(|text| is_traceparent(text.as_bytes()))?;
+    Some(Parent {
+        trace_id: u128::from_str_radix(&text[3..35], 16).ok()?,
+        span_id: u64::from_str_radix(&text[36..52], 16).ok()?,
+        flags: u8::from_str_radix(&text[53..55], 16).ok()?,
+    })
+}
+
+/// What the next one is told: this span is the one that it belongs to.
+pub(super) fn traceparent(span: Parent) -> HeaderValue {
+    let Parent {
+        trace_id,
+        span_id,
+        flags,
+    } = span;
+    let mut text = Text::default();
+    let written = write!(text, "00-{trace_id:032x}-{span_id:016x}-{flags:02x}");
+    debug_assert!(written.is_ok());
+    value(&text)
+}
+
+/// Puts it into the place of the one that was there.
+pub(super) fn set_parent(headers: &mut HeaderMap, traceparent: HeaderValue) {
+    headers.insert(TRACEPARENT, traceparent);
+}
+
 /// A trace that begins here. Whether it is recorded is not for us to say: it is not marked as sampled.
 fn new_trace(mut draw: impl FnMut() -> u64) -> HeaderValue {
     let mut text = Text::default();

@@ -51,6 +51,7 @@
 //! | `paddler_config_reloads_total` | counter | `result` | Times that the config was read again: success or failure. |
 //! | `paddler_config_age_seconds` | gauge |  | Time since the config in force was read. |
 //! | `paddler_config_stale` | gauge |  | 1 while what was last read has a fault, and the config before it stays in force. |
+//! | `paddler_telemetry_lost_total` | counter | `to` | Lines of the access log (access_log) and spans (otlp) that were lost, since whoever takes them does not, or not as fast as they come. |
 //!
 //! `priority` is `high`, `standard` or `sheddable`. An autoscaler goes by `paddler_waiting_requests`, or by
 //! `paddler_oldest_wait_seconds` where a few long waits are worse than many short ones; it can leave out what is sheddable.
@@ -60,6 +61,8 @@
 //!
 //! Whoever wants more of each request than figures (an access log, traces, decisions) gets its [`Trail`] by a [`Telemetry`].
 
+#[cfg(feature = "export")]
+pub mod export;
 mod histogram;
 mod metrics;
 mod models;
@@ -74,7 +77,7 @@ pub use metrics::{InFlight, Metrics};
 pub(crate) use models::Measured;
 pub use page::Page;
 pub(crate) use telemetry::guarded;
-pub use telemetry::{End, Sent, Telemetries, Telemetry, Trail, Why};
+pub use telemetry::{End, Sent, Telemetries, Telemetry, TraceSpan, Trail, Why};
 pub use upstreams::{ServiceStatus, UpstreamStatus};
 pub(crate) use walks::Walks;
 

@@ -109,4 +109,6 @@ families! {
     CONFIG_RELOADS: Counter "paddler_config_reloads_total" ["result"] "Times that the config was read again: success or failure.";
     CONFIG_AGE: Gauge "paddler_config_age_seconds" [] "Time since the config in force was read.";
     CONFIG_STALE: Gauge "paddler_config_stale" [] "1 while what was last read has a fault, and the config before it stays in force.";
+    TELEMETRY_LOST: Counter "paddler_telemetry_lost_total" ["to"]
+        "Lines of the access log (access_log) and spans (otlp) that were lost, since whoever takes them does not, or not as fast as they come.";
 }

@@ -46,6 +46,8 @@ pub struct Page<'a> {
     pub(crate) buffered: u64,
     /// How long picks take, and what nodes do, where somebody counts that.
     pub(crate) walks: Option<&'a Walks>,
+    /// What was lost of what is told of requests, by where to.
+    pub(crate) lost: Vec<(&'static str, u64)>,
     pub(crate) now: Moment,
 }
 
@@ -59,6 +61,7 @@ impl<'a> Page<'a> {
             held_back: Vec::new(),
             buffered: 0,
             walks: None,
+            lost: Vec::new(),
             now,
         }
     }
@@ -224,7 +227,8 @@ impl Page<'_> {
         let (at, stale) = self.metrics.config();
         page.counts(&names::CONFIG_RELOADS, self.metrics.config_reloads())?;
         page.one(&names::CONFIG_AGE, self.now.since(at).as_secs_f64())?;
-        page.one(&names::CONFIG_STALE, truth(stale))
+        page.one(&names::CONFIG_STALE, truth(stale))?;
+        page.counts(&names::TELEMETRY_LOST, self.lost.clone())
     }
 
     fn pool(&self, page: &mut Writer<'_, '_>) -> fmt::Result {

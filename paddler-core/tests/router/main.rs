@@ -36,6 +36,8 @@ mod reload;
 mod requests;
 mod retrying;
 mod server;
+#[cfg(feature = "export")]
+mod spans;
 mod streams;
 mod telling;
 mod timing;

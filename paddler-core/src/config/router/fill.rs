@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     AdminPaths, Config, Forwarded, Forwarding, Poll, Shutdown, Traceparent, UpstreamConfig, WebSockets,
-    health, limits, queue, timeouts, tls, upstream,
+    health, limits, queue, telemetry, timeouts, tls, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -74,6 +74,7 @@ pub(in crate::config) fn config(
     if let Some(at) = fields.take("tls", faults) {
         config.tls = tls::listener_tls(&at, faults);
     }
+    telemetry::telemetry(&mut fields, &mut config.telemetry, faults);
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
     });

@@ -152,6 +152,9 @@ impl Router {
         }
         facts.detail = arrival.story.detail(&facts);
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
+        arrival
+            .story
+            .trace(&mut head.parts.headers, || inner.places.next_seed());
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
