@@ -35,6 +35,7 @@
 //! | `tls` | TLS with upstreams and clients (rustls, ring) | |
 //! | `keys` | API keys of clients, held as hashes | |
 //! | `decompress` | compressed bodies of requests are read for their model; without it they are refused | |
+//! | `export` | an access log, StatsD, spans for OpenTelemetry | |
 //! | `yaml` | config and trees written as YAML | |
 //!
 //! # Only decide

@@ -145,7 +145,9 @@ async fn each_end_is_counted_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_tell_what_they_do_and_begin_anew_with_another_tree() {
     let engine = engine(quick()).await;
-    let world = Setup::new().start([of("a", &engine).models(known())]).await;
+    // One draw after the other, so that it is the same picks which are timed.
+    let setup = Setup::new().with(|setup| setup.options.seed = Some(1));
+    let world = setup.start([of("a", &engine).models(known())]).await;
     let node = |title: &str, event: &str| {
         let page = world.router.metrics_page();
         let (title, event) = (format!("title=\"{title}\""), format!("event=\"{event}\""));
