@@ -152,7 +152,10 @@ mod tests {
         let named: Vec<_> = words.filter(|word| word.starts_with("paddler_")).collect();
         assert!(named.len() > ALL.len());
         for name in named {
-            assert!(ALL.iter().any(|family| family.name == name) || name == "paddler_", "{name}");
+            assert!(
+                ALL.iter().any(|family| family.name == name) || name == "paddler_",
+                "{name}"
+            );
         }
     }
 

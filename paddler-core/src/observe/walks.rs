@@ -1,9 +1,9 @@
 //! How long do walks through the tree take, and what do its nodes do?
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
+use tokio::time::Instant;
 
 use super::histogram::Histogram;
 use crate::schedule::{NodeCounters, NodeId, Tree};

@@ -82,8 +82,10 @@ impl Otlp {
         let (origin, path) = config.split();
         let bad = |error: BoxError| io::Error::new(io::ErrorKind::InvalidInput, error);
         let spec = UpstreamSpec::new("otlp", origin).map_err(|error| bad(error.into()))?;
-        let mut options = HttpOptions::default();
-        options.max_idle = 1;
+        let options = HttpOptions {
+            max_idle: 1,
+            ..HttpOptions::default()
+        };
         let upstream = HttpConnect::new(options).connect(&spec).map_err(bad)?;
         let uri = format!("{path}/v1/traces").parse::<Uri>();
         let headers = match &config.headers_file {

@@ -7,10 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Utc(Duration);
 
+/// The time since 1970. A clock that is set before that tells nothing.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is written for people and collectors is of their day; nothing is decided by it"
+)]
+pub(super) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 impl Utc {
     pub(super) fn now() -> Self {
-        // A clock that is set before 1970 tells nothing.
-        Self(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        Self(since_1970())
     }
 }
 

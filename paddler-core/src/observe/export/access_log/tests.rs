@@ -16,8 +16,10 @@ fn trail() -> Trail {
         ended,
         ended_at: None,
     };
-    let mut facts = RequestFacts::default();
-    facts.model = Some("org/x 1".into());
+    let facts = RequestFacts {
+        model: Some("org/x 1".into()),
+        ..RequestFacts::default()
+    };
     Trail {
         class: "chat",
         facts: Some(facts),

@@ -4,10 +4,11 @@
 //! attributes are those of OpenTelemetry's conventions for HTTP and for generative AI, where these have one; the JSON is that of
 //! OTLP: ids in hexadecimal, 64-bit numbers as text.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::wall::since_1970;
 use crate::Moment;
 use crate::observe::{End, Sent, TraceSpan, Trail};
 
@@ -32,9 +33,9 @@ pub(super) struct Wall {
 impl Wall {
     /// For moments up to this one, which is now.
     pub(super) fn at(now: Moment) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = since_1970().as_nanos();
         Self {
-            now: (u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX), now),
+            now: (u64::try_from(wall).unwrap_or(u64::MAX), now),
         }
     }
 
