@@ -292,6 +292,7 @@ impl Reloads {
         };
         let mut options = settings::router_options(&config, keys.clone());
         options.telemetry = self.control.exports.telemetry();
+        self.control.exports.read_again(&config.telemetry)?;
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;
         self.control.statuses.set_health(config.health).await?;

@@ -278,10 +278,6 @@ fn beside(config: &mut Config, file: &Path) {
     {
         *path = folder.join(&*path);
     }
-    let otlp = config.telemetry.otlp.as_mut();
-    if let Some(path) = otlp.and_then(|otlp| otlp.headers_file.as_mut()) {
-        *path = folder.join(&*path);
-    }
 }
 
 /// Whether it is the text of a file of clients' keys and of no config; then it has been checked.

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use paddler_engine::{Engine, EngineConfig};
 use serde_json::Value;
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::time::timeout;
 
 use crate::file;
@@ -119,4 +121,77 @@ async fn statsd_gets_the_three_gauges_of_paddler_1() {
     timeout(HANG, hears)
         .await
         .expect("the slots of the engine are told");
+}
+
+/// Takes what it is sent, and keeps it.
+async fn collector() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let keeps = seen.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut text = Vec::new();
+            // The last that a batch of spans says.
+            while !text.ends_with(b"]}]}]}") {
+                if !matches!(stream.read_buf(&mut text).await, Ok(1..)) {
+                    break;
+                }
+            }
+            keeps.lock().unwrap().push(String::from_utf8(text).unwrap());
+            let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+            stream.write_all(answer).await.ok();
+        }
+    });
+    (url, seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_go_to_the_collector_with_the_headers_that_it_wants() {
+    let (engine, (url, seen)) = (engine().await, collector().await);
+    let headers = file("exports-headers.txt", "authorization: Bearer one\n");
+    let text = format!(
+        "upstreams: [{{url: '{}'}}]\notlp: {{endpoint: '{url}', headers_file: exports-headers.txt}}\n",
+        engine.url()
+    );
+    let config = file("exports-otlp.yaml", &text);
+    let args = ["gateway", "--listen=127.0.0.1:0", "--management=off", "--config"];
+    let program = Program::start(&[&args[..], &[config.to_str().unwrap()]].concat(), &[]);
+    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
+    let told = |header: &str| {
+        let seen = seen.lock().unwrap();
+        seen.iter()
+            .any(|text| text.starts_with("POST /v1/traces ") && text.contains(header))
+    };
+    for key in ["one", "two"] {
+        fs::write(&headers, format!("authorization: Bearer {key}\n")).unwrap();
+        program.signal("HUP");
+        program.logs(|line| line.contains("the config is in force"));
+        eventually("its key is told", async || {
+            ask(address, post("/v1/chat/completions", &chat("m", 1))).await;
+            told(&format!("authorization: Bearer {key}\r\n"))
+        })
+        .await;
+    }
+    // What has ended before the program does is not lost.
+    let mut body = post("/v1/chat/completions", &chat("m", 1));
+    body.headers_mut()
+        .insert("x-request-id", "the-last".parse().unwrap());
+    assert_eq!(ask(address, body).await.status, 200);
+    program.signal("TERM");
+    assert!(program.ended().await.status.success());
+    assert!(told("\"the-last\""));
+
+    fs::write(&headers, "Bearer one\n").unwrap();
+    let ended = crate::support::program::run(&["check", config.to_str().unwrap()], &[]).await;
+    assert!(
+        !ended.status.success() && ended.log.contains(":1 (otlp.headers_file)"),
+        "{ended:?}"
+    );
+    fs::remove_file(&headers).unwrap();
+    let ended = crate::support::program::run(&["check", config.to_str().unwrap()], &[]).await;
+    assert!(
+        ended.log.contains("exports-otlp.yaml:2:") && ended.log.contains("is not there"),
+        "{ended:?}"
+    );
 }

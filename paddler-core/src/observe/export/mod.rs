@@ -102,6 +102,18 @@ impl Exports {
         }
     }
 
+    /// Reads again what the config names and is read at any time: the headers that a collector wants.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has a fault; what was read before stays in force.
+    pub fn read_again(&self, config: &config::Telemetry) -> io::Result<()> {
+        let file = config.otlp.as_ref().and_then(|otlp| otlp.headers_file.as_ref());
+        if let (Some(otlp), Some(file)) = (&self.otlp, file) {
+            otlp.set_headers(Otlp::read_headers(file)?);
+        }
+        Ok(())
+    }
+
     /// Opens the access log anew, as it is to be after its file was moved away.
     pub fn reopen(&self) {
         if let Some(log) = &self.access_log {

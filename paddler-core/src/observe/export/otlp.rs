@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -63,12 +64,22 @@ enum Message {
 
 /// Sends the spans of requests to a collector: a [`Telemetry`]. A trace that the caller records is gone on with, one that he does not
 /// is not, and of requests without one a share is made into traces.
+///
+/// | span | kind | from, to | says |
+/// |---|---|---|---|
+/// | `chat MODEL` | server | arrival, last byte | `gen_ai.operation.name` (`chat`, `text_completion`, `embeddings`, or our own word for others), `gen_ai.request.model`, `gen_ai.usage.input_tokens` and `output_tokens` where answers are read for them, `http.request.method`, `url.path`, `http.response.status_code`, `client.address`, `error.type`: the word of a refusal; `paddler.request.id`, `paddler.client`, `paddler.upstream`, `paddler.end`; the event `first byte` |
+/// | `find a place` | internal | read, placed | |
+/// | `chat MODEL` | client | sent, last byte or failure | of each attempt: `paddler.upstream`, `http.request.resend_count`, `error.type` |
+///
+/// Nothing of prompts and answers is in any of them. An upstream is told that it belongs to the span of its attempt. The
+/// variables of OpenTelemetry's own libraries (`OTEL_...`) are not read: what leaves this machine is said in one place.
 #[derive(Debug)]
 pub struct Otlp {
     /// Trace ids whose lower 56 bits are below this are recorded.
     below: u64,
     to: Sender<Message>,
     lost: Arc<AtomicU64>,
+    headers: Arc<ArcSwap<HeaderMap>>,
     /// Until it is followed.
     exporter: Mutex<Option<Exporter>>,
 }
@@ -89,16 +100,17 @@ impl Otlp {
         let upstream = HttpConnect::new(options).connect(&spec).map_err(bad)?;
         let uri = format!("{path}/v1/traces").parse::<Uri>();
         let headers = match &config.headers_file {
-            Some(file) => read_headers(file)?,
+            Some(file) => Self::read_headers(file)?,
             None => HeaderMap::new(),
         };
+        let headers = Arc::new(ArcSwap::from_pointee(headers));
         let (to, messages) = mpsc::channel(WAITING);
         let lost = Arc::new(AtomicU64::new(0));
         let exporter = Exporter {
             endpoint: config.endpoint.clone(),
             upstream,
             uri: uri.map_err(|error| bad(error.into()))?,
-            headers,
+            headers: headers.clone(),
             messages,
             lost: lost.clone(),
             fails: false,
@@ -107,8 +119,44 @@ impl Otlp {
             below: (config.sample.clamp(0.0, 1.0) * (1_u64 << 56) as f64) as u64,
             to,
             lost,
+            headers,
             exporter: Mutex::new(Some(exporter)),
         })
+    }
+
+    /// Reads headers from a file: `name: value` a line; what begins with `#` is a remark. At most 64.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line of it is no header: with its place, and without what stands there.
+    pub fn read_headers(file: &Path) -> io::Result<HeaderMap> {
+        let text = std::fs::read_to_string(file);
+        let text = text
+            .map_err(|error| io::Error::other(format!("{} (otlp.headers_file): {error}", file.display())))?;
+        let lines = text.lines().enumerate();
+        let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+        let mut headers = HeaderMap::new();
+        for (number, line) in lines.take(MOST_HEADERS) {
+            let pair = line.split_once(':').and_then(|(name, value)| {
+                let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+                let mut value = HeaderValue::from_str(value.trim()).ok()?;
+                value.set_sensitive(true);
+                Some((name, value))
+            });
+            // What is in there may be secret, so it is not repeated.
+            let (name, value) = pair.ok_or_else(|| {
+                let (file, line) = (file.display(), number + 1);
+                io::Error::other(format!(
+                    "{file}:{line} (otlp.headers_file): this is no header; write `name: value`"
+                ))
+            })?;
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+
+    /// Sends these headers from now on, besides our own.
+    pub fn set_headers(&self, headers: HeaderMap) {
+        self.headers.store(Arc::new(headers));
     }
 
     /// What sends the spans, for ever: to be spawned. `None`: it was taken before.
@@ -154,39 +202,12 @@ impl Telemetry for Otlp {
     }
 }
 
-/// `name: value` a line; what begins with `#` is a remark.
-fn read_headers(file: &Path) -> io::Result<HeaderMap> {
-    let text = std::fs::read_to_string(file);
-    let text =
-        text.map_err(|error| io::Error::other(format!("{} (otlp.headers_file): {error}", file.display())))?;
-    let lines = text.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    let mut headers = HeaderMap::new();
-    for (number, line) in lines.take(MOST_HEADERS) {
-        let pair = line.split_once(':').and_then(|(name, value)| {
-            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
-            let mut value = HeaderValue::from_str(value.trim()).ok()?;
-            value.set_sensitive(true);
-            Some((name, value))
-        });
-        // What is in there may be secret, so it is not repeated.
-        let (name, value) = pair.ok_or_else(|| {
-            let (file, line) = (file.display(), number + 1);
-            io::Error::other(format!(
-                "{file}:{line} (otlp.headers_file): this is no header; write `name: value`"
-            ))
-        })?;
-        headers.append(name, value);
-    }
-    Ok(headers)
-}
-
 #[derive(Debug)]
 struct Exporter {
     endpoint: String,
     upstream: Arc<dyn Upstream>,
     uri: Uri,
-    headers: HeaderMap,
+    headers: Arc<ArcSwap<HeaderMap>>,
     messages: Receiver<Message>,
     lost: Arc<AtomicU64>,
     fails: bool,
@@ -271,7 +292,7 @@ impl Exporter {
         let mut request = Request::new(Body::full(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = HeaderMap::clone(&self.headers.load());
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(CONTENT_TYPE, json);
         let call = async {

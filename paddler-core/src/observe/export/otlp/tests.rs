@@ -148,18 +148,18 @@ fn a_caller_decides_and_chance_where_there_is_none() {
 fn headers_are_read_from_a_file_and_faults_do_not_tell_them() {
     let file = std::env::temp_dir().join(format!("paddler-otlp-{}", std::process::id()));
     std::fs::write(&file, "# for us\n\nAuthorization: Bearer secret\nx-scope:a\n").unwrap();
-    let headers = read_headers(&file).unwrap();
+    let headers = Otlp::read_headers(&file).unwrap();
     assert_eq!(
         (headers.len(), &headers["x-scope"]),
         (2, &HeaderValue::from_static("a"))
     );
     assert!(headers["authorization"].is_sensitive());
     std::fs::write(&file, "x: y\nsecret\n").unwrap();
-    let fault = read_headers(&file).unwrap_err().to_string();
+    let fault = Otlp::read_headers(&file).unwrap_err().to_string();
     assert!(
         fault.contains(":2 (otlp.headers_file)") && !fault.contains("secret"),
         "{fault}"
     );
     std::fs::remove_file(&file).unwrap();
-    assert!(read_headers(&file).is_err());
+    assert!(Otlp::read_headers(&file).is_err());
 }
