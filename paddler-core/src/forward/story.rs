@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use super::accept::Peer;
 use super::attempt::{Answered, Failed};
-use super::trace::{self, Parent, SAMPLED};
+use super::trace::{self, KNOWN, Parent, SAMPLED};
 use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
@@ -101,7 +101,7 @@ impl Story {
         let span = Parent {
             trace_id,
             span_id: draw() | 1,
-            flags: parent.map_or(0, |parent| parent.flags) | SAMPLED,
+            flags: parent.map_or(0, |parent| parent.flags & KNOWN) | SAMPLED,
         };
         let state = parent.and_then(|_| headers.get("tracestate")?.to_str().ok());
         open.trail.span = Some(TraceSpan {

@@ -70,6 +70,10 @@ pub(super) struct Parent {
 /// The bit that says that the caller records it.
 pub(super) const SAMPLED: u8 = 1;
 
+/// The bits that mean something: that one, and that the trace's id was drawn at random. Whoever says something new passes on no
+/// others (W3C Trace Context 2, 3.2.2.5).
+pub(super) const KNOWN: u8 = 3;
+
 /// The trace of a request, if it comes with a valid one.
 pub(super) fn parent(headers: &HeaderMap) -> Option<Parent> {
     let value = one(headers, &TRACEPARENT)?;
@@ -258,6 +262,23 @@ mod tests {
             );
         }
         assert!(is_traceparent(made.as_bytes()));
+    }
+
+    #[test]
+    fn a_trace_is_read_and_written_alike() {
+        for text in [TRACE, "00-00000000000000000000000000000001-0000000000000001-03"] {
+            let parent = parent(&map(&[("traceparent", text)])).unwrap();
+            assert_eq!(traceparent(parent), text);
+        }
+        let read = parent(&map(&[("traceparent", TRACE)])).unwrap();
+        assert_eq!((read.span_id, read.flags), (0xb7ad_6b71_6920_3331, SAMPLED));
+        for none in ["", "x", "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+            assert_eq!(parent(&map(&[("traceparent", none)])), None);
+        }
+        assert_eq!(
+            parent(&map(&[("traceparent", TRACE), ("traceparent", TRACE)])),
+            None
+        );
     }
 
     #[test]

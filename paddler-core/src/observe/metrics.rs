@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-
 use tokio::time::Instant;
 
 use super::histogram::Histogram;

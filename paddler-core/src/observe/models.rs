@@ -60,7 +60,8 @@ pub(super) struct ByModel {
 impl ByModel {
     /// Those of this model, if an upstream has it; else those of all others.
     pub(super) fn of(&self, model: Option<&str>, snapshot: &Snapshot) -> Arc<ModelFigures> {
-        let Some(model) = model else {
+        // A model may well be called so, and a page with one series twice is not read at all.
+        let Some(model) = model.filter(|model| *model != OTHER) else {
             return self.other.clone();
         };
         if let Some(figures) = self.known.load().get(model) {
@@ -93,10 +94,7 @@ impl ByModel {
             .map(|(name, figures)| (name.clone(), figures.clone()))
             .collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // A model may well be called so; a page with one series twice is not read at all.
-        if all.iter().all(|(name, _)| **name != *OTHER) {
-            all.push((OTHER.into(), self.other.clone()));
-        }
+        all.push((OTHER.into(), self.other.clone()));
         all
     }
 }
@@ -188,5 +186,86 @@ impl Drop for Measured {
         if let (0, Some(first)) = (self.result, self.first) {
             self.times(first);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allocation_counter::measure;
+
+    use super::*;
+    use crate::Moment;
+    use crate::schedule::trees;
+    use crate::status::{StatusBoard, StatusEvent};
+    use crate::upstream::{ModelEntry, Models, UpstreamSpec};
+
+    fn snapshot(names: impl IntoIterator<Item = String>) -> Arc<Snapshot> {
+        let mut board = StatusBoard::new(trees::gateway());
+        let models = names.into_iter().map(ModelEntry::new).collect();
+        let spec = UpstreamSpec::new("a", "http://127.0.0.1:1").unwrap();
+        let spec = spec.models(Models::Listed(models));
+        board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+        board.publish(Moment::ZERO)
+    }
+
+    fn answer(models: &ByModel, name: Option<&str>, snapshot: &Snapshot) {
+        let mut measured = Measured::new(models.of(name, snapshot), Instant::now());
+        measured.status(200);
+        measured.streams(true);
+        (0..10).for_each(|_| measured.saw());
+        measured.used(Some(3), 10);
+        measured.end(End::Complete);
+    }
+
+    #[test]
+    fn a_request_for_a_known_model_allocates_nothing() {
+        let (models, snapshot) = (ByModel::default(), snapshot(["m".to_owned()]));
+        answer(&models, Some("m"), &snapshot);
+        let allocated = measure(|| {
+            answer(&models, Some("m"), &snapshot);
+            answer(&models, Some("nobody has it"), &snapshot);
+            answer(&models, None, &snapshot);
+        });
+        assert_eq!(allocated.count_total, 0);
+        let counts = |name: &str| {
+            let all = models.all();
+            let (_, figures) = all.iter().find(|(known, _)| **known == *name).unwrap();
+            figures.results[0].load(Relaxed)
+        };
+        assert_eq!((counts("m"), counts(OTHER)), (2, 2));
+    }
+
+    #[test]
+    fn there_are_so_many_series_and_no_more() {
+        let name = |number: usize| format!("model-{number}");
+        let (models, snapshot) = (ByModel::default(), snapshot((0..2 * MOST).map(name)));
+        std::thread::scope(|scope| {
+            for half in [0, 1] {
+                let (models, snapshot) = (&models, &snapshot);
+                scope.spawn(move || {
+                    (0..MOST).for_each(|number| answer(models, Some(&name(2 * number + half)), snapshot));
+                });
+            }
+        });
+        let all = models.all();
+        assert_eq!(all.len(), MOST + 1);
+        let sum: u64 = all
+            .iter()
+            .map(|(_, figures)| figures.results[0].load(Relaxed))
+            .sum();
+        assert_eq!(sum, 2 * MOST as u64, "none is lost");
+        assert_eq!(&*all[MOST].0, OTHER);
+    }
+
+    #[test]
+    fn a_model_that_is_called_other_is_there_once() {
+        let (models, snapshot) = (ByModel::default(), snapshot([OTHER.to_owned()]));
+        answer(&models, Some(OTHER), &snapshot);
+        answer(&models, None, &snapshot);
+        let all = models.all();
+        let counts = all
+            .iter()
+            .map(|(name, figures)| (&**name, figures.results[0].load(Relaxed)));
+        assert_eq!(counts.collect::<Vec<_>>(), [(OTHER, 2)]);
     }
 }
