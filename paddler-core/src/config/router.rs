@@ -297,7 +297,8 @@ pub enum Forwarded {
     Both,
 }
 
-/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came; one that is
+/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came, unless
+/// the request is recorded ([`Otlp`]): then the upstream is told of the span of this attempt; one that is
 /// not is removed, with its `tracestate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]

@@ -1,7 +1,8 @@
 //! By which name is a request found again in logs and traces?
 //!
 //! By its `X-Request-Id`, which is kept if it can stand in a log line and made otherwise, and is sent upstream and returned to
-//! the client. A valid `traceparent` passes as it came.
+//! the client. A valid `traceparent` passes as it came, unless the request becomes a span of its trace: then the upstream is told of
+//! that.
 
 use std::fmt::Write as _;
 

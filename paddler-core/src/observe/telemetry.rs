@@ -55,8 +55,9 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
         Detail::Nothing
     }
 
-    /// Whether answers are to be read for the tokens that they use: each byte of them is looked at. Provided: no; they are read
-    /// all the same where somebody is charged for them. What is compressed says nothing.
+    /// Whether answers are to be read for the tokens that they use: each byte of them is looked at, and upstreams are asked not to
+    /// compress them. Provided: no; they are read
+    /// all the same where somebody is charged for them.
     fn reads_usage(&self) -> bool {
         false
     }
@@ -169,7 +170,7 @@ pub struct Trail {
     /// The other end of the connection that it came by: a client, or a gateway in front.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The trace it belongs to (W3C Trace Context), as upstreams are told it.
+    /// The trace it belongs to (W3C Trace Context), as upstreams are told it, but for the span of each attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Box<str>>,
     /// What it is in that trace, where [`Telemetry::traces`] has said so.

@@ -8,8 +8,9 @@ use paddler_core::upstream::{ModelEntry, Models};
 use paddler_engine::Fault;
 use serde_json::{Value, json};
 
-use super::client::{CHAT, Client, chat, eventually, get, of_model, post, stream};
-use super::world::{Setup, World, engine, of, quick, slow};
+use super::client::{CHAT, Client, ask, chat, eventually, get, of_model, post, stream};
+use super::stub::{Do, Stub};
+use super::world::{Setup, World, engine, of, quick, slow, spec};
 
 /// The value of the series that begins so.
 fn value(world: &World, series: &str) -> Option<f64> {
@@ -119,6 +120,22 @@ async fn tokens_and_their_times_are_those_of_streams() {
         if reads {
             assert_eq!(spent("pieces"), Some(0.0));
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_answers_asks_for_readable_ones() {
+    let headers = "content-type: application/json\r\naccept-encoding: gzip\r\n";
+    for (reads, wanted) in [(false, "gzip"), (true, "identity")] {
+        let stub = Stub::start([Do::ok("{}")]).await;
+        let setup = Setup::new().with(|setup| {
+            setup.options.telemetry = reads.then(|| Arc::new(Reads) as _);
+        });
+        let world = setup.start([spec("a", &*stub.url)]).await;
+        let body = chat(1).to_string();
+        assert_eq!(ask(world.addr, "POST", CHAT, headers, body).await.status, 200);
+        let seen = stub.seen().remove(0);
+        assert!(seen.contains(&format!("accept-encoding: {wanted}\r\n")), "{seen}");
     }
 }
 

@@ -63,7 +63,7 @@ pub enum CountTokens {
     /// an answer is to look at each byte of it.
     #[default]
     Charged,
-    /// All.
+    /// All. Upstreams are asked not to compress them.
     Always,
 }
 

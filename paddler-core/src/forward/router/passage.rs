@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{ACCEPT_ENCODING, HOST};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Method, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -143,13 +143,7 @@ impl Router {
         );
         let mut intake = intake.await?;
         let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
-        if let RequestClass::Generate(_) = route.class {
-            let model = facts.model.as_deref();
-            let measured = inner
-                .metrics
-                .measure(model, &inner.published.load(), arrival.began);
-            arrival.story.measure(measured);
-        }
+        passage.measure(facts.model.as_deref(), &mut head.parts.headers, arrival);
         facts.detail = arrival.story.detail(&facts);
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
         arrival
@@ -264,6 +258,20 @@ impl<'a> Passage<'a> {
         is_there.then(|| [owner].into())
     }
 
+    /// What asks a model for something counts for that model.
+    fn measure(&self, model: Option<&str>, headers: &mut HeaderMap, arrival: &mut Arrival) {
+        let Inner {
+            metrics, published, ..
+        } = self.inner;
+        if let RequestClass::Generate(_) = self.route.class {
+            let measured = metrics.measure(model, &published.load(), arrival.began);
+            arrival.story.measure(measured);
+            if arrival.story.reads_usage() {
+                ask_plain(headers);
+            }
+        }
+    }
+
     /// Whether this client may ask for that, and now.
     fn permit(&self, head: &mut Head, asked: (&RequestFacts, Option<&Scanned>)) -> Result<(), Refusal> {
         let (Some(client), Some(in_use)) = (self.client, &mut head.in_use) else {
@@ -273,9 +281,7 @@ impl<'a> Passage<'a> {
         let known = (self.options, &**published.load(), clock.now());
         permit::permit(client, in_use, (self.path, head.uri.query()), asked, known)?;
         if in_use.counts_tokens() {
-            // What it uses is read from the answer, which has to be readable.
-            let plain = HeaderValue::from_static("identity");
-            head.parts.headers.insert(ACCEPT_ENCODING, plain);
+            ask_plain(&mut head.parts.headers);
         }
         Ok(())
     }
@@ -413,6 +419,11 @@ impl<'a> Passage<'a> {
         let relay = Relay::new(body, &head.headers, request);
         Response::from_parts(head, Body::new(relay))
     }
+}
+
+/// What a request uses is read from its answer, which has to be readable.
+fn ask_plain(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// The path that is judged.

@@ -105,3 +105,45 @@ async fn send(address: &str, text: &[u8]) -> std::io::Result<()> {
     socket.send_to(text, to).await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+    use crate::schedule::trees;
+    use crate::status::{Health, Report, StatusBoard, StatusEvent};
+    use crate::upstream::{UpstreamId, UpstreamSpec};
+
+    #[test]
+    fn slots_are_those_of_upstreams_that_serve() {
+        let mut board = StatusBoard::new(trees::balancer());
+        for (name, health, busy) in [
+            ("serves", Health::Ready, 3),
+            ("loads", Health::Loading, 0),
+            ("drains", Health::Ready, 2),
+        ] {
+            let spec = UpstreamSpec::new(name, format!("http://{name}:1")).unwrap();
+            board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+            let mut report = Report::new();
+            report.health = Some(health);
+            (report.slots_total, report.slots_busy) = (Some(8), Some(busy));
+            let id = UpstreamId::new(name).unwrap();
+            let sample = None;
+            board.apply(StatusEvent::Report { id, report, sample }, Moment::ZERO);
+        }
+        let silent = UpstreamSpec::new("silent", "http://silent:1").unwrap();
+        board.apply(StatusEvent::Upsert(silent), Moment::ZERO);
+        board.set_draining("drains", true);
+        let gauges = Gauges::of(&board.publish(Moment::ZERO), 7);
+        let wanted = Gauges {
+            slots_idle: 5,
+            slots_processing: 5,
+            requests_buffered: 7,
+        };
+        assert_eq!(gauges, wanted, "what is not known is no slot");
+        assert_eq!(
+            gauges.text("a.b"),
+            "a.b.slots_idle:5|g\na.b.slots_processing:5|g\na.b.requests_buffered:7|g"
+        );
+    }
+}
