@@ -126,14 +126,15 @@ impl Otlp {
 }
 
 /// Whether it is the word off, and what stands there is to be left alone.
-fn is_off(at: &At<'_>) -> bool {
+fn is_off(at: &At<'_>, faults: &mut Faults) -> bool {
+    at.takes_word(faults, "off");
     matches!(&at.value.kind, Kind::String(word) if word == "off")
 }
 
 /// All that is said of telemetry, over what was said before.
 pub(super) fn telemetry(fields: &mut Fields<'_>, into: &mut Telemetry, faults: &mut Faults) {
     if let Some(at) = fields.take("access_log", faults) {
-        into.access_log = if is_off(&at) {
+        into.access_log = if is_off(&at, faults) {
             None
         } else {
             access_log(&at, faults)
@@ -144,14 +145,18 @@ pub(super) fn telemetry(fields: &mut Fields<'_>, into: &mut Telemetry, faults: &
         into.count_tokens = at.word(faults, &words).unwrap_or_default();
     }
     if let Some(at) = fields.take("statsd", faults) {
-        into.statsd = if is_off(&at) {
+        into.statsd = if is_off(&at, faults) {
             None
         } else {
             statsd(&at, into.statsd.take(), faults)
         };
     }
     if let Some(at) = fields.take("otlp", faults) {
-        into.otlp = if is_off(&at) { None } else { otlp(&at, faults) };
+        into.otlp = if is_off(&at, faults) {
+            None
+        } else {
+            otlp(&at, faults)
+        };
     }
 }
 
