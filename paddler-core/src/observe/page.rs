@@ -121,7 +121,8 @@ impl Page<'_> {
             let count = |(model, figures): &(Arc<str>, Arc<ModelFigures>)| {
                 (model.clone(), many(figures).load(Relaxed))
             };
-            models.iter().map(count).collect()
+            // Where nobody reads answers for them, they are not none but unknown.
+            models.iter().map(count).filter(|(_, many)| *many > 0).collect()
         };
         page.counts(&names::PROMPT_TOKENS, tokens(|figures| &figures.prompt_tokens))?;
         page.counts(&names::OUTPUT_TOKENS, tokens(|figures| &figures.output_tokens))
