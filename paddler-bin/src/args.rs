@@ -218,6 +218,15 @@ pub(crate) struct Serve {
     /// How long answers under way may take to end once the program is told to stop [default: 30s].
     #[arg(long, value_name = "TIME", env = "PADDLER_GRACE")]
     pub(crate) grace: Option<String>,
+    /// A StatsD server, as HOST:PORT, that is told of slots and of requests that wait, over UDP.
+    #[arg(long, value_name = "ADDRESS", env = "PADDLER_STATSD_ADDR")]
+    pub(crate) statsd_addr: Option<String>,
+    /// What stands before the names of those gauges [default: paddler].
+    #[arg(long, value_name = "TEXT", env = "PADDLER_STATSD_PREFIX")]
+    pub(crate) statsd_prefix: Option<String>,
+    /// How often they are sent; a bare number is in milliseconds [default: 10s].
+    #[arg(long, value_name = "TIME", env = "PADDLER_STATSD_REPORTING_INTERVAL")]
+    pub(crate) statsd_reporting_interval: Option<String>,
 }
 
 #[cfg(feature = "envoy")]

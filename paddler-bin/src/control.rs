@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use paddler_core::forward::{Keys, Router};
 use paddler_core::manage::{Decisions, Feed};
+use paddler_core::observe::export::Exports;
 use paddler_core::schedule::Tree;
 use paddler_core::status::{LoopEnded, Members, Snapshot, StatusLoop};
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
@@ -50,6 +51,8 @@ pub(crate) struct Control {
     put: Mutex<Option<Arc<Tree>>>,
     /// The upstreams that the API has added.
     added: Members,
+    /// Where figures and trails go.
+    pub(crate) exports: Exports,
 }
 
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,6 +68,7 @@ impl Control {
         keys: Option<Keys>,
         (added, reloads): (Members, mpsc::Sender<Request>),
         (config, decisions, feed): (Value, Arc<Decisions>, Feed),
+        exports: Exports,
     ) -> Self {
         Self {
             router: desk.router().clone(),
@@ -79,6 +83,7 @@ impl Control {
             config: Mutex::new((config, Vec::new())),
             put: Mutex::default(),
             added,
+            exports,
         }
     }
 

@@ -173,7 +173,10 @@ impl Reloads {
         loop {
             let mut waits: Vec<Request> = Vec::new();
             tokio::select! {
-                () = hangups.next() => tracing::info!("SIGHUP: reading the config again"),
+                () = hangups.next() => {
+                    tracing::info!("SIGHUP: reading the config again");
+                    self.control.exports.reopen();
+                }
                 Some(request) = requests.recv() => waits.push(request),
                 () = sleep(LOOK) => {
                     if !self.has_changed().await {
@@ -287,8 +290,10 @@ impl Reloads {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
         };
-        let options = settings::router_options(&config, keys.clone(), &self.control.decisions);
+        let sinks = (&self.control.decisions, &self.control.exports);
+        let options = settings::router_options(&config, keys.clone(), sinks);
         self.control.decisions.set_rules(config.decisions.clone());
+        self.control.exports.read_again(&config.telemetry)?;
         let told = config.to_json();
         self.control.set_management_keys(secrets.management);
         self.control.statuses.set_tree(config.tree).await?;

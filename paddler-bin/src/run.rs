@@ -10,6 +10,7 @@ use paddler_core::Clock;
 use paddler_core::config::{Config, DecisionRules, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
 use paddler_core::manage::{Decisions, Feed, Tape, watch};
+use paddler_core::observe::export::Exports;
 use paddler_core::schedule::trees;
 use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
@@ -49,6 +50,7 @@ pub(crate) struct Gateway {
     desk: Desk,
     // Dropped, the statuses would stand still.
     statuses: StatusLoop,
+    exports: Exports,
     clock: Clock,
     listener: TcpListener,
     management: Option<TcpListener>,
@@ -81,7 +83,8 @@ impl Gateway {
         front.fit(&config);
         let listener = bind(config.listen, "--listen").await?;
         let decisions = Arc::new(decisions(&config.decisions)?);
-        let options = settings::router_options(&config, keys.clone(), &decisions);
+        let mut exports = Exports::open(&config.telemetry)?;
+        let options = settings::router_options(&config, keys.clone(), (&decisions, &exports));
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -108,9 +111,11 @@ impl Gateway {
             clock,
         );
         let desk = front.desk(&config, statuses.published(), clock, options);
+        exports.follow(desk.router());
         Ok(Self {
             desk,
             statuses,
+            exports,
             clock,
             listener,
             management,
@@ -176,6 +181,7 @@ impl Gateway {
             self.management_keys,
             (self.added, ask),
             (config.to_json(), self.decisions, Feed::new(epoch())),
+            self.exports,
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
@@ -209,6 +215,8 @@ impl Gateway {
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
+        // What has ended by now is to be in the log.
+        control.exports.flush().await;
         if let Some(tape) = control.decisions.tape() {
             tape.flush();
         }

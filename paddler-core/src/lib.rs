@@ -37,6 +37,7 @@
 //! | `keys` | API keys of clients, held as hashes | |
 //! | `manage` | what a management API shows: models, leases, queue, tree, a feed of changes, decisions and their replay | |
 //! | `decompress` | compressed bodies of requests are read for their model; without it they are refused | |
+//! | `export` | an access log, StatsD, spans for OpenTelemetry | |
 //! | `yaml` | config and trees written as YAML | |
 //!
 //! # Only decide

@@ -10,6 +10,7 @@ mod deploy;
 mod drain;
 mod events;
 mod explain;
+mod exports;
 mod health;
 mod help;
 mod install;

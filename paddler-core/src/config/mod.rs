@@ -36,9 +36,10 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 #[cfg(feature = "proxy")]
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
-    AdminPaths, ClientCertificates, Config, DecisionRules, FilePurpose, Forwarded, Forwarding, HealthRules,
-    Limits, ListenerTls, Mode, ModelTimeouts, NameUpstream, NamedFile, Poll, Queue, Retry, Shutdown,
-    Timeouts, Traceparent, UpstreamConfig, WebSockets,
+    AccessLog, AdminPaths, ClientCertificates, Config, CountTokens, DecisionRules, FilePurpose, Forwarded,
+    Forwarding, HealthRules, Limits, ListenerTls, LogFormat, LogTarget, Mode, ModelTimeouts, NameUpstream,
+    NamedFile, Otlp, Poll, Queue, Retry, Shutdown, Statsd, Telemetry, Timeouts, Traceparent, UpstreamConfig,
+    WebSockets,
 };
 pub use suggest::UnknownWord;
 pub(crate) use suggest::named;

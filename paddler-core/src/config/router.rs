@@ -42,6 +42,10 @@
 //!       handshakes: 256, management: plain}
 //! server_names: [llm.example.com]
 //! decisions: {keep: 1000, per_second: 100, log: /var/log/paddler/decisions.jsonl, log_size: 1GiB}
+//! access_log: {file: access.jsonl, format: json}   # default off; or file: stderr; json or text
+//! count_tokens: charged             # or always
+//! statsd: {address: "127.0.0.1:8125", prefix: paddler, interval: 10s}   # default off
+//! otlp: {endpoint: "http://127.0.0.1:4318", headers_file: otlp.txt, sample: 1.0}   # default off
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
 //!
@@ -53,6 +57,7 @@ mod fill;
 mod health;
 mod limits;
 mod queue;
+mod telemetry;
 mod timeouts;
 mod tls;
 mod told;
@@ -68,6 +73,7 @@ pub(super) use self::fill::config as read_over;
 pub use self::health::{HealthRules, Retry};
 pub use self::limits::Limits;
 pub use self::queue::Queue;
+pub use self::telemetry::{AccessLog, CountTokens, LogFormat, LogTarget, Otlp, Statsd, Telemetry};
 pub use self::timeouts::{ModelTimeouts, Timeouts};
 pub use self::tls::{ClientCertificates, ListenerTls};
 pub(super) use self::upstream::models;
@@ -160,6 +166,8 @@ pub struct Config {
     pub forwarding: Forwarding,
     /// Which decisions are kept to be looked at.
     pub decisions: DecisionRules,
+    /// Who is told what becomes of requests, besides those who scrape.
+    pub telemetry: Telemetry,
     /// How it ends.
     pub shutdown: Shutdown,
 }
@@ -308,7 +316,8 @@ pub enum Forwarded {
     Both,
 }
 
-/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came; one that is
+/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came, unless
+/// the request is recorded ([`Otlp`]): then the upstream is told of the span of this attempt; one that is
 /// not is removed, with its `tracestate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
@@ -420,6 +429,7 @@ impl Config {
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),
             decisions: DecisionRules::default(),
+            telemetry: Telemetry::default(),
             shutdown: Shutdown::default(),
         }
     }

@@ -1,6 +1,6 @@
 //! What does a config come to, in the terms of those who serve?
 
-use super::router::{Config, Limits, ListenerTls, Timeouts as Times};
+use super::router::{Config, Limits, ListenerTls, Telemetry, Timeouts as Times};
 use crate::forward::{RouterOptions, ServeOptions, Timeouts};
 use crate::queue::QueueLimits;
 use crate::status::{BoardOptions, PollOptions};
@@ -90,6 +90,12 @@ impl Config {
             tunnel_idle: _,
             models: _,
         } = &self.timeouts;
+        let Telemetry {
+            access_log,
+            count_tokens,
+            statsd,
+            otlp,
+        } = &self.telemetry;
         vec![
             ("listen", self.listen.to_string()),
             ("management", format!("{:?}", self.management)),
@@ -100,6 +106,10 @@ impl Config {
             ("timeouts.connect", format!("{connect:?}")),
             ("timeouts.client_idle", format!("{client_idle:?}")),
             ("tls", self.tls.as_ref().map_or_else(String::new, fixed_of_tls)),
+            ("access_log", format!("{access_log:?}")),
+            ("count_tokens", format!("{count_tokens:?}")),
+            ("statsd", format!("{statsd:?}")),
+            ("otlp", format!("{otlp:?}")),
             ("shutdown", format!("{:?}", self.shutdown)),
             ("decisions.log", format!("{:?}", self.decisions.log)),
         ]

@@ -12,8 +12,8 @@ use super::rights::Client;
 use super::waiting::Places;
 use crate::request::{Dialect, STATUS};
 use crate::source::paddler::{Behind, Page};
-use crate::status::{Health, ModelRow, Snapshot};
-use crate::upstream::Models;
+use crate::status::{Health, ModelRow, Report, Snapshot};
+use crate::upstream::{ModelEntry, Models};
 
 /// What an answer goes by.
 pub(super) struct Known<'a> {
@@ -44,12 +44,29 @@ fn status(known: &Known<'_>) -> Value {
     if known.stopping {
         status.health = Some(Health::Failing);
     }
-    if let (Some(client), Some(Models::Listed(models))) = (client, &mut status.models) {
-        models.retain(|model| client.may_use(Some(&model.id), snapshot));
+    if let Some(client) = client {
+        for_client(client, snapshot, &mut status);
     }
     let reports = snapshot.iter().filter_map(|(_, entry)| entry.report());
     let behind = reports.filter_map(|report| report.extensions.get::<Behind>());
     json!(Page::new(Behind::of(known.name, behind), status))
+}
+
+/// Of models and adapters, what this client may use.
+fn for_client(client: &Client, snapshot: &Snapshot, status: &mut Report) {
+    let his = |name: &str| client.may_use(Some(name), snapshot);
+    match (&mut status.models, &client.models) {
+        (Some(Models::Listed(models)), _) => models.retain(|model| his(&model.id)),
+        (Some(any), Some(listed)) => {
+            let entries = listed.iter().map(|name| ModelEntry::new(name.clone()));
+            *any = Models::Listed(entries.collect());
+        }
+        _ => {}
+    }
+    if let Some(adapters) = &mut status.adapters {
+        adapters.running.retain(|name| his(name));
+        adapters.waiting.retain(|name| his(name));
+    }
 }
 
 /// The union of what the upstreams list, by name: what is listed can be asked for, by this client.

@@ -14,12 +14,13 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response};
+use http::{Extensions, HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{Instrument as _, warn_span};
 
+use super::accept::Peer;
 use super::body::{Body, BoxError};
 use super::forwarded::Via;
 use super::held::Budget;
@@ -32,7 +33,7 @@ use super::story::Story;
 use super::trace;
 use super::waiting::Places;
 use crate::clock::Clock;
-use crate::observe::{End, Metrics, Page};
+use crate::observe::{End, Metrics, Page, guarded};
 use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
@@ -199,16 +200,27 @@ impl Router {
         &self.0.published
     }
 
+    /// How many requests wait for a place.
+    pub fn waiting(&self) -> u64 {
+        let waits = self.0.places.waiting();
+        waits.iter().map(|class| class.waiting as u64).sum()
+    }
+
     /// All figures, as a page for Prometheus.
     pub fn metrics_page(&self) -> String {
         let inner = &*self.0;
         let now = inner.clock.now();
+        let options = inner.options.load();
+        let lost = options.telemetry.as_ref();
+        let lost = lost.and_then(|telemetry| guarded(|| telemetry.lost()));
         let page = Page {
+            lost: lost.unwrap_or_default(),
             metrics: &inner.metrics,
             snapshot: &inner.published.load_full(),
             waits: inner.places.waiting(),
             held_back: inner.places.held_back(),
             buffered: inner.budget.held(),
+            walks: Some(inner.places.walks()),
             now,
         };
         page.to_string()
@@ -264,10 +276,11 @@ impl Router {
     }
 
     /// Of a request that has just come, for whoever wants to know.
-    fn begin_story(&self, id: &HeaderValue, method: &Method) -> Story {
+    fn begin_story(&self, id: &HeaderValue, method: &Method, from: &Extensions) -> Story {
         let options = self.0.options.load();
         let id = id.to_str().unwrap_or_default();
-        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method)
+        let peer = from.get::<Peer>();
+        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method, peer)
     }
 
     /// Answers a request.
@@ -296,7 +309,7 @@ impl Router {
             began: Instant::now(),
             id: id.clone(),
             span: span.clone(),
-            story: self.begin_story(&id, &parts.method),
+            story: self.begin_story(&id, &parts.method, &parts.extensions),
             shown: Shown::default(),
         };
         let route =

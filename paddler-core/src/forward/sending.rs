@@ -134,7 +134,7 @@ impl<'a> Sending<'a> {
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
             self.shown.placed(&place);
-            self.story.placed(&mut place);
+            let traceparent = self.story.placed(&mut place, || places.next_seed());
             self.once = place.upstream.sends_once();
             let how = How {
                 clock,
@@ -142,6 +142,7 @@ impl<'a> Sending<'a> {
                 once: self.once,
                 replayable: self.facts.replayable && !self.once,
                 replay: self.replayed,
+                traceparent: traceparent.as_ref(),
             };
             let mut owed = place.owed.take();
             if let Some(owed) = &mut owed {

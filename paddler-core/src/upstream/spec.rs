@@ -282,6 +282,11 @@ impl UpstreamSpec {
         Ok((host.to_owned(), port))
     }
 
+    /// Whether its URL says that it speaks TLS.
+    pub fn speaks_tls(&self) -> bool {
+        parse(&self.url).is_ok_and(|address| address.tls())
+    }
+
     /// Whether both listen at one host and port, and so are one upstream.
     pub fn same_place(&self, other: &Self) -> bool {
         match (self.host_and_port(), other.host_and_port()) {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, ClientCertificates, Config, DecisionRules, Fault, Forwarded, Forwarding, HealthRules, Limits,
-    ListenerTls, Mode, ModelTimeouts, NameUpstream, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts,
-    Traceparent, Value, WebSockets,
+    AdminPaths, ClientCertificates, Config, CountTokens, DecisionRules, Fault, Forwarded, Forwarding,
+    HealthRules, Limits, ListenerTls, LogFormat, LogTarget, Mode, ModelTimeouts, NameUpstream, Otlp, Place,
+    Poll, Queue, Registry, Retry, Shutdown, Statsd, Timeouts, Traceparent, Value, WebSockets,
 };
 use paddler_core::queue::MinShares;
 use paddler_core::schedule::{Tree, trees};
@@ -98,6 +98,18 @@ fn every_setting_is_read() {
     tls.handshake_timeout = Duration::from_secs(3);
     (tls.handshakes, tls.management) = (20, true);
     assert_eq!(config.tls, Some(tls));
+    let log = config.telemetry.access_log.unwrap();
+    assert_eq!(
+        (log.file, log.format),
+        (LogTarget::File("access.log".into()), LogFormat::Text)
+    );
+    assert_eq!(config.telemetry.count_tokens, CountTokens::Always);
+    let mut statsd = Statsd::new("statsd:8125");
+    (statsd.prefix, statsd.interval) = ("llm.edge".into(), Duration::from_secs(1));
+    assert_eq!(config.telemetry.statsd, Some(statsd));
+    let mut otlp = Otlp::new("https://collector.lan:4318/otel/");
+    (otlp.headers_file, otlp.sample) = (Some("otlp.txt".into()), 0.05);
+    assert_eq!(config.telemetry.otlp, Some(otlp));
     let mut shutdown = Shutdown::default();
     shutdown.settle = Duration::from_secs(5);
     shutdown.grace = Duration::from_secs(300);
@@ -243,4 +255,29 @@ fn a_poll_outlasts_a_connection() {
             .contains("`poll.timeout` is not longer than `timeouts.connect`"),
         "{faults}"
     );
+}
+
+#[test]
+fn what_is_off_is_off_and_what_stays_stays() {
+    let config = read("access_log: off\nstatsd: off\notlp: off\n");
+    assert_eq!(config.telemetry, Config::default().telemetry);
+    let log = |text: &str| read(text).telemetry.access_log.map(|log| (log.file, log.format));
+    assert_eq!(log("access_log: {file: off}"), None);
+    assert_eq!(
+        log("access_log: {file: stderr}"),
+        Some((LogTarget::Stderr, LogFormat::Json))
+    );
+    // Flags come over the file, each for itself.
+    let flags = serde_json::json!({"statsd": {"prefix": "edge"}});
+    let file = read("statsd: {address: \"[::1]:8125\", interval: 1m}");
+    let both = file
+        .overlay(&Value::from_json(&flags).unwrap(), "", &Registry::new())
+        .unwrap();
+    let statsd = both.telemetry.statsd.unwrap();
+    let said = (
+        statsd.address.as_str(),
+        statsd.prefix.as_str(),
+        statsd.interval.as_secs(),
+    );
+    assert_eq!(said, ("[::1]:8125", "edge", 60));
 }

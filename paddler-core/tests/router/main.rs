@@ -22,6 +22,7 @@ mod framing;
 mod hosting;
 mod keys;
 mod leaving;
+mod measuring;
 mod nested;
 mod overload;
 mod owners;
@@ -36,6 +37,8 @@ mod requests;
 mod retrying;
 mod server;
 mod showing;
+#[cfg(feature = "export")]
+mod spans;
 mod streams;
 mod telling;
 mod timing;

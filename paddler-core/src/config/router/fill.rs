@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     AdminPaths, Config, Forwarded, Forwarding, NameUpstream, Poll, Shutdown, Traceparent, UpstreamConfig,
-    WebSockets, decisions, health, limits, queue, timeouts, tls, upstream,
+    WebSockets, decisions, health, limits, queue, telemetry, timeouts, tls, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -77,6 +77,7 @@ pub(in crate::config) fn config(
     section(&mut fields, "decisions", faults, |fields, faults| {
         decisions::decisions(fields, &mut config.decisions, faults);
     });
+    telemetry::telemetry(&mut fields, &mut config.telemetry, faults);
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
     });

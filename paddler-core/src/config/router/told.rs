@@ -8,8 +8,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::upstream::{DNS, ENGINES, HOSTS, HTTP2};
 use super::{
-    AdminPaths, ClientCertificates, Config, Forwarded, ListenerTls, ModelTimeouts, NameUpstream, Queue,
-    Timeouts, Traceparent, UpstreamConfig, WebSockets,
+    AdminPaths, ClientCertificates, Config, CountTokens, Forwarded, ListenerTls, LogFormat, LogTarget,
+    ModelTimeouts, NameUpstream, Otlp, Queue, Telemetry, Timeouts, Traceparent, UpstreamConfig, WebSockets,
 };
 use crate::config::units::{show_bytes, show_duration};
 use crate::upstream::{ModelEntry, Models, Tls};
@@ -47,11 +47,12 @@ impl Config {
             trusted_peers,
             forwarding,
             decisions,
+            telemetry,
             shutdown,
         } = self;
         let management = management.map_or("off".to_owned(), |address| address.to_string());
         let peers: Vec<_> = trusted_peers.iter().map(ToString::to_string).collect();
-        without_nothing(json!({
+        let mut told = json!({
             "listen": listen.to_string(),
             "management": management,
             "upstreams": upstreams.iter().map(upstream).collect::<Vec<_>>(),
@@ -118,8 +119,47 @@ impl Config {
                 "log_size": show_bytes(decisions.log_size),
             })),
             "shutdown": {"settle": show_duration(shutdown.settle), "grace": show_duration(shutdown.grace)},
-        }))
+        });
+        told_telemetry(telemetry, &mut told);
+        without_nothing(told)
     }
+}
+
+/// Its settings stand at the top.
+fn told_telemetry(telemetry: &Telemetry, told: &mut Json) {
+    let Telemetry {
+        access_log,
+        count_tokens,
+        statsd,
+        otlp,
+    } = telemetry;
+    told["access_log"] = json!(access_log.as_ref().map(|log| {
+        let file = match &log.file {
+            LogTarget::File(path) => json!(path),
+            LogTarget::Stderr => json!("stderr"),
+        };
+        let format = match log.format {
+            LogFormat::Json => "json",
+            LogFormat::Text => "text",
+        };
+        json!({"file": file, "format": format})
+    }));
+    told["count_tokens"] = json!(match count_tokens {
+        CountTokens::Charged => "charged",
+        CountTokens::Always => "always",
+    });
+    told["statsd"] = json!(statsd.as_ref().map(|statsd| {
+        let interval = show_duration(statsd.interval);
+        json!({"address": statsd.address, "prefix": statsd.prefix, "interval": interval})
+    }));
+    told["otlp"] = json!(otlp.as_ref().map(|otlp| {
+        let Otlp {
+            endpoint,
+            headers_file,
+            sample,
+        } = otlp;
+        without_nothing(json!({"endpoint": endpoint, "headers_file": headers_file, "sample": sample}))
+    }));
 }
 
 /// Without keys that say nothing, at the top of a map.

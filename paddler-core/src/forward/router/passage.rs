@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{ACCEPT_ENCODING, HOST};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Method, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -40,7 +40,7 @@ use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
 use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
-use crate::observe::{InFlight, Metrics};
+use crate::observe::{End, InFlight, Metrics};
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route, Scanned};
 use crate::schedule::Detail;
@@ -147,12 +147,16 @@ impl Router {
         );
         let mut intake = intake.await?;
         let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
+        passage.measure(facts.model.as_deref(), &mut head.parts.headers, arrival);
         facts.detail = arrival.story.detail(&facts);
         arrival.shown = passage.shown(&head);
         if arrival.shown.wants_why() {
             facts.detail = facts.detail.max(Detail::Why);
         }
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
+        arrival
+            .story
+            .trace(&mut head.parts.headers, || inner.places.next_seed());
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
@@ -169,7 +173,10 @@ impl Router {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
             }
             Outcome::Live(answered, owed) => Ok(passage.relay(answered, owed, in_use, arrival)),
-            Outcome::Kept(response) => Ok(response),
+            Outcome::Kept(response) => {
+                arrival.tell(response.status()).end(End::Complete, None);
+                Ok(response)
+            }
         }
     }
 }
@@ -253,13 +260,31 @@ impl<'a> Passage<'a> {
         Ok((facts, allowed))
     }
 
-    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left keeps nothing.
+    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left or cannot be reached
+    /// keeps nothing: others say so at once.
     fn owner(&self, intake: &Intake) -> Option<Arc<[UpstreamId]>> {
         let by_body = || intake.scanned.as_ref()?.refers.as_deref();
         let id = owners::in_path(self.path).or_else(by_body)?;
         let owner = self.inner.owners.of(id)?;
-        let is_there = self.inner.published.load().index(owner.as_str()).is_some();
+        let snapshot = self.inner.published.load();
+        let is_there = snapshot
+            .find(owner.as_str())
+            .is_some_and(|entry| !entry.is_unreachable());
         is_there.then(|| [owner].into())
+    }
+
+    /// What asks a model for something counts for that model.
+    fn measure(&self, model: Option<&str>, headers: &mut HeaderMap, arrival: &mut Arrival) {
+        let Inner {
+            metrics, published, ..
+        } = self.inner;
+        if let RequestClass::Generate(_) = self.route.class {
+            let measured = metrics.measure(model, &published.load(), arrival.began);
+            arrival.story.measure(measured);
+            if arrival.story.reads_usage() {
+                ask_plain(headers);
+            }
+        }
     }
 
     /// Whether this client may ask for that, and now.
@@ -271,9 +296,7 @@ impl<'a> Passage<'a> {
         let known = (self.options, &**published.load(), clock.now());
         permit::permit(client, in_use, (self.path, head.uri.query()), asked, known)?;
         if in_use.counts_tokens() {
-            // What it uses is read from the answer, which has to be readable.
-            let plain = HeaderValue::from_static("identity");
-            head.parts.headers.insert(ACCEPT_ENCODING, plain);
+            ask_plain(&mut head.parts.headers);
         }
         Ok(())
     }
@@ -411,6 +434,11 @@ impl<'a> Passage<'a> {
         let relay = Relay::new(body, &head.headers, request);
         Response::from_parts(head, Body::new(relay))
     }
+}
+
+/// What a request uses is read from its answer, which has to be readable.
+fn ask_plain(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// The path that is judged.

@@ -11,6 +11,8 @@ fn trail(id: &str, arrived: u64) -> Trail {
         path: "/".into(),
         class: "chat",
         facts: Some(facts),
+        address: None,
+        span: None,
         client: None,
         traceparent: None,
         arrived: Moment::from_nanos(arrived),

@@ -118,8 +118,7 @@ impl Asker {
             if number == plan.quick.len() {
                 quickly_degraded = report.degraded.len();
             }
-            if endpoint == Endpoint::Metrics && engine == Engine::Sglang && report.running.is_some() {
-                // Told by what was asked before.
+            if Plan::is_told(engine, endpoint, &report) {
                 continue;
             }
             let answer = self.get(endpoint).await?;
@@ -157,11 +156,13 @@ impl Asker {
             (Engine::Llamacpp, Endpoint::Metrics) => llamacpp::read_metrics(status, body, report),
             (Engine::Llamacpp, Endpoint::Models) => llamacpp::read_models(status, body, report),
             (Engine::Llamacpp, Endpoint::LoraAdapters) => llamacpp::read_lora_adapters(status, body, report),
-            (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
-            (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
+            (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Health) => {
+                vllm::read_health(status, body, report)
+            }
+            (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Models) => {
+                vllm::read_models(status, body, report);
+            }
             (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
-            (Engine::Sglang | Engine::Trtllm, Endpoint::Health) => vllm::read_health(status, body, report),
-            (Engine::Sglang | Engine::Trtllm, Endpoint::Models) => vllm::read_models(status, body, report),
             (Engine::Sglang, Endpoint::Loads) => sglang::read_loads(status, body, report),
             (Engine::Sglang, Endpoint::Metrics) => {
                 vllm::read_metrics(status, body, &sglang::names(), report);
@@ -170,6 +171,7 @@ impl Asker {
                 vllm::read_metrics(status, body, &trtllm::names(), report);
             }
             (Engine::Ollama, Endpoint::Tags) => ollama::read_tags(status, body, report),
+            (Engine::Paddler, Endpoint::Models) => openai::read_models(status, body, report),
             (Engine::Paddler, Endpoint::Fleet) => paddler::read_status(status, body, report),
             (_, Endpoint::Health) => openai::read_health(status, body, report),
             (_, Endpoint::Models) => openai::read_models(status, body, report),
