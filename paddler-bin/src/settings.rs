@@ -245,6 +245,15 @@ fn upstream(text: &str, serve: &Serve) -> Json {
     said.into()
 }
 
+/// A config file as it is written, without what flags say and its own files hold.
+pub(crate) fn of_file(file: &Path, mode: Mode) -> Result<Config, Failure> {
+    let text = text(file, "the config")?;
+    match read(file, &text, mode) {
+        (config, None) => Ok(config),
+        (_, Some(faults)) => Err(faults.into()),
+    }
+}
+
 /// Reads a config file as far as it goes, and what is wrong with it. Files that it names are looked for beside it.
 pub(crate) fn read(file: &Path, text: &str, mode: Mode) -> (Config, Option<ConfigFaults>) {
     let name = file.display().to_string();

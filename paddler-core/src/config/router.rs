@@ -9,6 +9,8 @@
 //!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, ollama, openai, paddler
 //!     labels: {zone: a}
 //!     models: [llama-3, {id: sql, aliases: [text2sql], parent: llama-3}]   # or any; default: ask the engine
+//!     capabilities: [chat, vision]  # and nothing else; default: all that it does not deny
+//!     context: 8192                 # tokens of a prompt and its answer; default: ask the engine
 //!     max_in_flight: 4
 //!     max_sequences: 256
 //!     api_key_file: /run/secrets/gpu-1
@@ -17,6 +19,7 @@
 //!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
 //!     timeouts: {connect: 500ms, first_byte: 30m, idle: 2m}
 //! upstreams_file: upstreams.yaml    # more of them
+//! models: {gpt-4o: llama-3, gpt-*: llama-3, chat: {targets: [{model: llama-3, weight: 90}, {model: llama-4, weight: 10}]}}
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,
@@ -56,6 +59,7 @@ mod files;
 mod fill;
 mod health;
 mod limits;
+mod models;
 mod queue;
 mod telemetry;
 mod timeouts;
@@ -82,6 +86,7 @@ use super::network::Network;
 use super::read::At;
 use super::registry::Registry;
 use super::value::Value;
+use crate::request::ModelRules;
 use crate::schedule::{Tree, trees};
 use crate::upstream::UpstreamSpec;
 #[cfg(feature = "proxy")]
@@ -125,6 +130,8 @@ pub struct Config {
     /// Default `None`. As it is written: `paddler` looks for a relative path beside the config file, reads it again when it
     /// changes, and those that it lists come after `upstreams`, whose word counts first.
     pub upstreams_file: Option<PathBuf>,
+    /// What is meant by the names of models that clients ask for. Default: each name is what it says.
+    pub models: ModelRules,
     /// Who gets a request. The default depends on the [`Mode`].
     pub tree: Tree,
     /// Requests that must wait.
@@ -410,6 +417,7 @@ impl Config {
             management: Some((Ipv4Addr::LOCALHOST, 8081).into()),
             upstreams: Vec::new(),
             upstreams_file: None,
+            models: ModelRules::default(),
             tree: match mode {
                 Mode::Gateway => trees::gateway(),
                 Mode::Balancer => trees::balancer(),

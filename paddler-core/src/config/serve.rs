@@ -1,5 +1,7 @@
 //! What does a config come to, in the terms of those who serve?
 
+use std::sync::Arc;
+
 use super::router::{Config, Limits, ListenerTls, Telemetry, Timeouts as Times};
 use crate::forward::{RouterOptions, ServeOptions, Timeouts};
 use crate::queue::QueueLimits;
@@ -15,7 +17,6 @@ impl Config {
                 first_byte: self.timeouts.first_byte,
                 idle: self.timeouts.idle,
                 whole: self.timeouts.whole,
-                models: self.timeouts.models.clone(),
                 body_idle: self.limits.body_idle,
                 tunnel_idle: self.timeouts.tunnel_idle,
             },
@@ -28,6 +29,7 @@ impl Config {
             own_names_only: self.listen.ip().is_loopback(),
             trusted_peers: self.trusted_peers.clone(),
             forwarding: self.forwarding,
+            models: Arc::new(self.models.clone()),
             ..RouterOptions::default()
         }
     }
@@ -88,7 +90,6 @@ impl Config {
             whole: _,
             client_idle,
             tunnel_idle: _,
-            models: _,
         } = &self.timeouts;
         let Telemetry {
             access_log,

@@ -182,6 +182,10 @@ impl Router {
         RouterOptions::clone(&self.0.options.load())
     }
 
+    pub(super) fn options_in_force(&self) -> Arc<RouterOptions> {
+        self.0.options.load_full()
+    }
+
     pub(super) fn places(&self) -> &Places {
         &self.0.places
     }
@@ -233,7 +237,7 @@ impl Router {
     }
 
     /// Where a request would go now, and why; nothing is reserved, and nobody waits. `most`: how many upstreams each list names.
-    /// What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
+    /// A name that stands for others counts as what is drawn for it. What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
     ///
     /// ```
     /// use paddler_core::{Clock, Moment};
@@ -254,7 +258,10 @@ impl Router {
     /// # Errors
     /// A filter, cost or condition of the host's has panicked: in which node, and no more.
     pub fn explain(&self, facts: &RequestFacts, most: usize) -> Result<Explained, NodePanicked> {
-        self.0.places.explain(facts, most).map_err(NodePanicked)
+        let mut facts = facts.clone();
+        self.0.options.load().models.resolve(&mut facts);
+        let why = self.0.places.explain(&facts, most).map_err(NodePanicked)?;
+        Ok(why.of(&facts))
     }
 
     /// Answers a request that its host refuses before it gets here: counted and logged as the router's own refusals are.

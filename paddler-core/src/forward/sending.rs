@@ -408,6 +408,7 @@ impl<'a> Sending<'a> {
             ..
         } = self.means;
         no_place.refusal(&Known {
+            models: &options.models,
             places,
             published,
             now: clock.now(),

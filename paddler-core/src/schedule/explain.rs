@@ -176,7 +176,7 @@ impl Explanation {
     /// assert_eq!(json["nodes"][1]["title"], snapshot.tree().title(outcome.ending().unwrap().node).unwrap());
     /// ```
     pub fn data(&self, tree: &Tree, most: usize) -> Explained {
-        Explained::of(self, tree, most)
+        Explained::new(self, tree, most)
     }
 }
 

@@ -32,7 +32,7 @@ pub use condition::Condition;
 pub use context::{PickCx, Reads, Signals};
 pub use cost::{Cost, CostFn, cost_fn};
 pub use counters::{NodeCount, NodeCounters};
-pub(crate) use draw::stable_hash;
+pub(crate) use draw::{Draw, stable_hash};
 #[cfg(feature = "proxy")]
 pub(crate) use draw::{mix, next_seed, stable_hash_of};
 pub use explain::{Explanation, Observer, Step};

@@ -9,8 +9,11 @@ use paddler_core::config::{
     Poll, Queue, Registry, Retry, Shutdown, Statsd, Timeouts, Traceparent, Value, WebSockets,
 };
 use paddler_core::queue::MinShares;
+use paddler_core::request::{ModelRule, ModelRules};
 use paddler_core::schedule::{Tree, trees};
-use paddler_core::upstream::{Engine, HostHeader, Http2, ModelEntry, Models, Protocol, UpstreamTimeouts};
+use paddler_core::upstream::{
+    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, UpstreamTimeouts,
+};
 
 fn read(text: &str) -> Config {
     Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap()
@@ -56,11 +59,26 @@ fn every_setting_is_read() {
             whole: Some(Duration::from_secs(3 * 3600)),
             client_idle: Duration::from_secs(90),
             tunnel_idle: Duration::from_secs(30),
-            models: [("llama-3", big), ("small:7b", small)]
-                .map(|(name, timeouts)| (name.to_owned(), timeouts))
-                .into(),
         }
     );
+    let with = |timeouts| {
+        let mut rule = ModelRule::default();
+        rule.settings.timeouts = timeouts;
+        rule
+    };
+    let mut first = ModelRule::alias("llama-3");
+    first.settings.priority = Some(1);
+    first.settings.rewrite_response = Some(true);
+    first.settings.max_wait = Some(Duration::from_secs(2));
+    let rules = ModelRules::new([
+        ("gpt-4o", first),
+        ("gpt-*", ModelRule::alias("small")),
+        ("openai/*", ModelRule::alias("*")),
+        ("chat", ModelRule::weighted([("llama-3", 90), ("llama-4", 10)])),
+        ("llama-3", with(big)),
+        ("small:7b", with(small)),
+    ]);
+    assert_eq!(config.models, rules.unwrap());
     let peers: Vec<_> = config.trusted_peers.iter().map(ToString::to_string).collect();
     assert_eq!(peers, ["10.0.0.0/8", "::1", "192.168.1.7"]);
     let mut forwarding = Forwarding::default();
@@ -128,6 +146,9 @@ fn every_part_of_an_upstream_is_read() {
     assert_eq!(first.spec.labels["zone"], "a");
     assert_eq!(first.spec.labels["gpu"], "4090");
     assert_eq!(first.spec.models, Some(Models::Any));
+    let abilities = Abilities::only([Capability::Chat, Capability::Vision]).context(8192);
+    assert_eq!(first.spec.abilities, abilities);
+    assert_eq!(second.spec.abilities, Abilities::default());
     assert_eq!(first.spec.limits.max_in_flight, Some(4));
     assert_eq!(first.spec.limits.max_sequences, None);
     assert_eq!(first.api_key_file, None);

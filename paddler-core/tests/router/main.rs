@@ -11,6 +11,7 @@ mod acquiring;
 mod answers;
 mod at_once;
 mod by_model;
+mod capable;
 mod charging;
 #[cfg(feature = "decompress")]
 mod compressed;
@@ -23,6 +24,7 @@ mod hosting;
 mod keys;
 mod leaving;
 mod measuring;
+mod models;
 mod nested;
 mod overload;
 mod owners;

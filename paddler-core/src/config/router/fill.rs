@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::models::Rules;
 use super::{
     AdminPaths, Config, Forwarded, Forwarding, NameUpstream, Poll, Shutdown, Traceparent, UpstreamConfig,
     WebSockets, decisions, health, limits, queue, telemetry, timeouts, tls, upstream,
@@ -45,6 +46,10 @@ pub(in crate::config) fn config(
     if let Some(list) = file(&mut fields, "upstreams_file", faults) {
         config.upstreams_file = Some(list);
     }
+    let mut rules = Rules::default();
+    if let Some(at) = fields.take("models", faults) {
+        rules.models(&at, faults);
+    }
     if let Some(tree) = tree::tree(&mut fields, registry, faults) {
         config.tree = tree;
     }
@@ -59,8 +64,9 @@ pub(in crate::config) fn config(
         forwarding(fields, &mut config.forwarding, faults);
     });
     section(&mut fields, "timeouts", faults, |fields, faults| {
-        timeouts::timeouts(fields, &mut config.timeouts, faults);
+        timeouts::timeouts(fields, &mut config.timeouts, &mut rules, faults);
     });
+    config.models = rules.build(config.models, faults);
     section(&mut fields, "poll", faults, |fields, faults| {
         poll(fields, &mut config.poll, faults);
     });

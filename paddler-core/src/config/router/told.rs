@@ -9,10 +9,11 @@ use serde_json::{Map, Value as Json, json};
 use super::upstream::{DNS, ENGINES, HOSTS, HTTP2};
 use super::{
     AdminPaths, ClientCertificates, Config, CountTokens, Forwarded, ListenerTls, LogFormat, LogTarget,
-    ModelTimeouts, NameUpstream, Otlp, Queue, Telemetry, Timeouts, Traceparent, UpstreamConfig, WebSockets,
+    NameUpstream, Otlp, Queue, Telemetry, Timeouts, Traceparent, UpstreamConfig, WebSockets,
 };
 use crate::config::units::{show_bytes, show_duration};
-use crate::upstream::{ModelEntry, Models, Tls};
+use crate::request::{ModelRule, ModelRules, ModelSettings};
+use crate::upstream::{Abilities, ModelEntry, Models, Tls};
 
 impl Config {
     /// All settings but the tree, in the words of a config file: read again they are the same. Keys are not in it, only the
@@ -32,6 +33,7 @@ impl Config {
             upstreams,
             upstreams_file,
             tree: _,
+            models,
             queue,
             limits,
             timeouts,
@@ -57,6 +59,7 @@ impl Config {
             "management": management,
             "upstreams": upstreams.iter().map(upstream).collect::<Vec<_>>(),
             "upstreams_file": upstreams_file,
+            "models": rules(models),
             "queue": self::queue(queue),
             "limits": {
                 "body": show_bytes(limits.body),
@@ -188,16 +191,6 @@ fn some(duration: Option<Duration>) -> Option<String> {
 }
 
 fn timeouts(timeouts: &Timeouts) -> Json {
-    let model = |of: &ModelTimeouts| {
-        without_nothing(json!({
-            "first_byte": some(of.first_byte), "idle": some(of.idle), "whole": some(of.whole),
-        }))
-    };
-    let models: Map<_, _> = timeouts
-        .models
-        .iter()
-        .map(|(name, of)| (name.clone(), model(of)))
-        .collect();
     json!({
         "connect": show_duration(timeouts.connect),
         "first_byte": show_duration(timeouts.first_byte),
@@ -205,8 +198,37 @@ fn timeouts(timeouts: &Timeouts) -> Json {
         "whole": some(timeouts.whole).unwrap_or_else(|| "off".to_owned()),
         "client_idle": show_duration(timeouts.client_idle),
         "tunnel_idle": show_duration(timeouts.tunnel_idle),
-        "models": models,
     })
+}
+
+/// What names stand for, and what is special about each.
+fn rules(rules: &ModelRules) -> Map<String, Json> {
+    let targets = |rule: &ModelRule| -> Vec<_> {
+        let each = rule.targets.iter();
+        each.map(|target| json!({"model": target.model, "weight": target.weight}))
+            .collect()
+    };
+    let told = |rule: &ModelRule| {
+        let ModelSettings {
+            priority,
+            max_wait,
+            rewrite_response,
+            timeouts,
+        } = rule.settings;
+        without_nothing(json!({
+            "targets": Some(targets(rule)).filter(|targets| !targets.is_empty()),
+            "priority": priority,
+            "max_wait": some(max_wait),
+            "rewrite_response": rewrite_response,
+            "timeouts": without_nothing(json!({
+                "first_byte": some(timeouts.first_byte), "idle": some(timeouts.idle), "whole": some(timeouts.whole),
+            })),
+        }))
+    };
+    rules
+        .iter()
+        .map(|(name, rule)| (name.into_owned(), told(rule)))
+        .collect()
 }
 
 fn upstream(upstream: &UpstreamConfig) -> Json {
@@ -224,6 +246,8 @@ fn upstream(upstream: &UpstreamConfig) -> Json {
         "engine": word(&ENGINES, &spec.engine),
         "labels": spec.labels,
         "models": spec.models.as_ref().map(models),
+        "capabilities": capabilities(&spec.abilities),
+        "context": spec.abilities.context,
         "max_in_flight": spec.limits.max_in_flight,
         "max_sequences": spec.limits.max_sequences,
         "api_key_file": api_key_file,
@@ -236,6 +260,13 @@ fn upstream(upstream: &UpstreamConfig) -> Json {
             "idle": some(spec.timeouts.idle),
         })),
     }))
+}
+
+/// What it can do, where that is written.
+fn capabilities(abilities: &Abilities) -> Option<Vec<&'static str>> {
+    let can = abilities.can.iter().filter(|(_, can)| **can);
+    let words: Vec<_> = can.map(|(one, _)| one.as_str()).collect();
+    Some(words).filter(|words| !words.is_empty())
 }
 
 /// The word that is read as this.

@@ -12,7 +12,8 @@ use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
 use crate::upstream::address::{Address, is_host, is_of_paddler, parse, service_domain};
 use crate::upstream::{
-    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
+    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId,
+    UpstreamSpec, UpstreamTimeouts,
 };
 
 pub(super) const ENGINES: [(&str, Engine); 8] = [
@@ -226,6 +227,7 @@ fn settings(
         }
     }
     let models = fields.take("models", faults).and_then(|at| models(&at, faults));
+    let abilities = abilities(fields, faults);
     let mut limit = |name| {
         let at = fields.take(name, faults)?;
         at.whole(faults, 1..=i64::from(u32::MAX))
@@ -240,6 +242,7 @@ fn settings(
         spec.engine = engine;
         spec.labels = named.into_iter().collect();
         spec.models = models;
+        spec.abilities = abilities;
         spec.limits.max_in_flight = max_in_flight;
         spec.limits.max_sequences = max_sequences;
         spec.timeouts = timeouts;
@@ -250,6 +253,19 @@ fn settings(
             number: None,
         }
     }
+}
+
+/// What it can do, and how long a prompt may be.
+pub(in crate::config) fn abilities(fields: &mut Fields<'_>, faults: &mut Faults) -> Abilities {
+    let words: Vec<_> = Capability::ALL.iter().map(|one| (one.as_str(), *one)).collect();
+    let listed = fields
+        .take("capabilities", faults)
+        .and_then(|at| at.some_list(faults));
+    let listed = listed.map(|list| Abilities::only(list.iter().filter_map(|at| at.word(faults, &words))));
+    let mut abilities = listed.unwrap_or_default();
+    let context = fields.take("context", faults);
+    abilities.context = context.and_then(|at| at.whole(faults, 1..=i64::from(u32::MAX - 1)));
+    abilities
 }
 
 /// What is spoken there, beyond what the URL says.

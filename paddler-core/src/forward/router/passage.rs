@@ -31,6 +31,7 @@ use crate::forward::peer::Origin;
 use crate::forward::permit;
 use crate::forward::refusal::Refusal;
 use crate::forward::relay::{self, Relay};
+use crate::forward::renamed::renamed;
 use crate::forward::rewrite;
 use crate::forward::rights::{Client, InUse};
 use crate::forward::sending::{Means, Outcome, Sending};
@@ -118,15 +119,20 @@ impl Router {
         if let Some(client) = &client {
             arrival.story.client(&client.name);
         }
+        let names = (&*options.models, client.as_deref());
         if route.class == RequestClass::Local {
             let known = local::Known {
                 snapshot: &inner.published.load(),
                 stopping: inner.is_stopping(),
-                client: client.as_deref(),
+                rules: names.0,
+                client: names.1,
                 name: inner.via.name(),
                 places: &inner.places,
             };
             return local::answer(path, &known);
+        }
+        if let Some(answer) = local::alias(path, route, &inner.published.load(), names) {
+            return answer;
         }
         let method = parts.method.clone();
         let passage = Passage {
@@ -153,10 +159,14 @@ impl Router {
         if arrival.shown.wants_why() {
             facts.detail = facts.detail.max(Detail::Why);
         }
+        if let (Some(asked), Some(model), true) = (&facts.asked, &facts.model, head.websocket.is_some()) {
+            head.uri = rewrite::in_query(head.uri, asked, model)?;
+        }
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
         arrival
             .story
             .trace(&mut head.parts.headers, || inner.places.next_seed());
+        let rename = passage.rename(&mut head, &facts);
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
@@ -172,7 +182,7 @@ impl Router {
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
             }
-            Outcome::Live(answered, owed) => Ok(passage.relay(answered, owed, in_use, arrival)),
+            Outcome::Live(answered, owed) => Ok(passage.relay((answered, rename), owed, in_use, arrival)),
             Outcome::Kept(response) => {
                 arrival.tell(response.status()).end(End::Complete, None);
                 Ok(response)
@@ -230,16 +240,27 @@ impl<'a> Passage<'a> {
             Some(scanned) => RequestFacts::from_scan(self.route, scanned, now, seed)
                 .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string()))?,
         };
-        let allowed = Allowed::new(&options.timeouts, facts.model.as_deref(), head.times, began);
+        if head.websocket.is_some() {
+            // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
+            facts.weight = facts.weight.max(1);
+            facts.model = facts.model.or_else(|| upgrade::model(head.uri.query()));
+            facts.replayable = false;
+        }
+        if let Some(client) = self.client {
+            client.annotate(&mut facts);
+        }
+        options.models.resolve(&mut facts);
+        let settings = options.models.settings(&facts);
+        let allowed = Allowed::new(&options.timeouts, settings.timeouts, head.times, began);
         // How long anybody waits is for the queue to say. A client may want less, and what is left of the whole counts.
         let left = allowed
             .ends
             .map(|ends| ends.saturating_duration_since(Instant::now()));
-        let wait = [head.times.max_wait, left].into_iter().flatten().min();
+        let wait = [head.times.max_wait, settings.max_wait, left]
+            .into_iter()
+            .flatten()
+            .min();
         facts.deadline = wait.map(|wait| now.saturating_add(wait));
-        if let Some(client) = self.client {
-            client.annotate(&mut facts);
-        }
         // Whoever is trusted to say so knows better.
         facts.priority = head.standing.priority.unwrap_or(facts.priority);
         if let Some(tenant) = head.standing.tenant.clone() {
@@ -250,12 +271,6 @@ impl<'a> Passage<'a> {
         facts.only = only.or_else(|| self.owner(intake));
         if let Some(host) = &options.annotate {
             host.annotate(&head.parts.headers, &mut facts);
-        }
-        if head.websocket.is_some() {
-            // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
-            facts.weight = facts.weight.max(1);
-            facts.model = facts.model.or_else(|| upgrade::model(head.uri.query()));
-            facts.replayable = false;
         }
         Ok((facts, allowed))
     }
@@ -299,6 +314,19 @@ impl<'a> Passage<'a> {
             ask_plain(&mut head.parts.headers);
         }
         Ok(())
+    }
+
+    /// The name that answers are to have, where that is not the engine's.
+    fn rename(&self, head: &mut Head, facts: &RequestFacts) -> Option<Arc<str>> {
+        let settings = self.options.models.settings(facts);
+        let name = facts
+            .asked
+            .clone()
+            .filter(|_| settings.rewrite_response == Some(true))?;
+        // It can be put into what can be read.
+        let plain = HeaderValue::from_static("identity");
+        head.parts.headers.insert(ACCEPT_ENCODING, plain);
+        Some(name)
     }
 
     /// The request as upstreams get it.
@@ -398,7 +426,7 @@ impl<'a> Passage<'a> {
 
     fn relay(
         &self,
-        answered: Answered,
+        (answered, rename): (Answered, Option<Arc<str>>),
         owed: Option<Owed>,
         in_use: Option<InUse>,
         arrival: &mut Arrival,
@@ -410,7 +438,10 @@ impl<'a> Passage<'a> {
             stages,
             hurried,
         } = answered;
-        let (head, body) = response.into_parts();
+        let (mut head, mut body) = response.into_parts();
+        if let Some(name) = rename {
+            body = renamed(body, &mut head.headers, &name);
+        }
         let asked = (self.method, self.path);
         let told = (head.status.is_success(), &head.headers);
         let request = relay::Request {

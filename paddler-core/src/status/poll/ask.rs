@@ -12,7 +12,9 @@ use crate::source::vllm::VllmNames;
 use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
 use crate::source::{llamacpp, ollama, openai, paddler, sglang, trtllm, vllm};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report};
-use crate::upstream::{CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec};
+use crate::upstream::{
+    Abilities, CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec,
+};
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 16 << 20;
@@ -34,6 +36,7 @@ pub(in crate::status) struct Asker {
 #[derive(Debug, Default)]
 struct Memory {
     models: Option<Models>,
+    abilities: Abilities,
     loaded_adapters: Option<Vec<Arc<str>>>,
     slots_total: Option<u32>,
     degraded: Vec<Degraded>,
@@ -42,6 +45,8 @@ struct Memory {
 impl Memory {
     fn complete(&self, report: &mut Report) {
         report.models.clone_from(&self.models);
+        report.abilities.can.clone_from(&self.abilities.can);
+        report.abilities.context = report.abilities.context.or(self.abilities.context);
         report.loaded_adapters.clone_from(&self.loaded_adapters);
         report.slots_total = report.slots_total.or(self.slots_total);
         report.degraded.extend(self.degraded.iter().cloned());
@@ -135,6 +140,7 @@ impl Asker {
         if self.poll.is_multiple_of(Plan::SLOW_EVERY) {
             self.memory = Memory {
                 models: report.models.clone(),
+                abilities: report.abilities.clone(),
                 loaded_adapters: report.loaded_adapters.clone(),
                 slots_total: report.slots_total,
                 degraded: report.degraded.split_off(quickly_degraded),
