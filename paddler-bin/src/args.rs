@@ -115,6 +115,12 @@ pub(crate) enum Command {
     ///
     /// It asks /readyz of the management listener, where the same flags, environment or file say that it is.
     Health(Health),
+    /// Tell what another tree would have done with decisions that were written down (decisions.log in the config file).
+    ///
+    /// Each is made again: the same request, statuses, counters and draws. What cannot be known is what would have come of it:
+    /// with other decisions, the load at the later ones would have been another.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
@@ -167,6 +173,10 @@ const COMPLETIONS_EXAMPLES: &str = "Examples:
 
 const MAN_EXAMPLES: &str = "Examples:
   paddler man ~/.local/share/man/man1 && man paddler-gateway";
+
+const REPLAY_EXAMPLES: &str = "Examples:
+  paddler replay decisions.jsonl --config other.yaml
+  paddler replay decisions.jsonl --built-in balancer --format json";
 
 const TREE_EXAMPLES: &str = "Examples:
   paddler tree --config paddler.yaml
@@ -243,6 +253,15 @@ pub(crate) struct Serve {
     /// How long answers under way may take to end once the program is told to stop [default: 30s].
     #[arg(long, value_name = "TIME", env = "PADDLER_GRACE")]
     pub(crate) grace: Option<String>,
+    /// A StatsD server, as HOST:PORT, that is told of slots and of requests that wait, over UDP.
+    #[arg(long, value_name = "ADDRESS", env = "PADDLER_STATSD_ADDR")]
+    pub(crate) statsd_addr: Option<String>,
+    /// What stands before the names of those gauges [default: paddler].
+    #[arg(long, value_name = "TEXT", env = "PADDLER_STATSD_PREFIX")]
+    pub(crate) statsd_prefix: Option<String>,
+    /// How often they are sent; a bare number is in milliseconds [default: 10s].
+    #[arg(long, value_name = "TIME", env = "PADDLER_STATSD_REPORTING_INTERVAL")]
+    pub(crate) statsd_reporting_interval: Option<String>,
 }
 
 #[cfg(feature = "envoy")]
@@ -468,6 +487,25 @@ pub(crate) struct Explain {
     /// For which command: it decides on the tree where no file names one.
     #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
     pub(crate) r#for: For,
+    /// How it is printed.
+    #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
+    pub(crate) format: ExplainFormat,
+}
+
+#[derive(Debug, Parser)]
+pub(crate) struct ReplayArgs {
+    /// What a router has written that serves.
+    #[arg(value_name = "LOG")]
+    pub(crate) log: PathBuf,
+    /// A config file, whose tree is tried.
+    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// For which command: it decides on the tree where no file names one.
+    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
+    pub(crate) r#for: For,
+    /// A built-in tree, in the place of a file's.
+    #[arg(long, value_enum, env = "PADDLER_BUILT_IN", conflicts_with = "config")]
+    pub(crate) built_in: Option<BuiltIn>,
     /// How it is printed.
     #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
     pub(crate) format: ExplainFormat,

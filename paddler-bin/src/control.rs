@@ -7,9 +7,13 @@ use std::time::Duration;
 use paddler_core::agent::Agents;
 use paddler_core::config::{AgentAccess, Config};
 use paddler_core::forward::{Keys, Router};
-use paddler_core::status::{Members, Snapshot, StatusLoop};
+use paddler_core::manage::{Decisions, Feed};
+use paddler_core::observe::export::Exports;
+use paddler_core::schedule::Tree;
+use paddler_core::status::{LoopEnded, Members, Snapshot, StatusLoop};
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use paddler_core::{Clock, Moment};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
@@ -62,8 +66,18 @@ pub(crate) struct Control {
     refused: Mutex<Option<Moment>>,
     last: Mutex<Option<Report>>,
     reloads: mpsc::Sender<Request>,
+    /// The last decisions.
+    pub(crate) decisions: Arc<Decisions>,
+    /// What changes is told here.
+    pub(crate) feed: Feed,
+    /// The settings in force, and which of those that were read wait for a restart.
+    config: Mutex<(Value, Vec<&'static str>)>,
+    /// The tree that the API has put in force last.
+    put: Mutex<Option<Arc<Tree>>>,
     /// The upstreams that the API has added.
     added: Members,
+    /// Where figures and trails go.
+    pub(crate) exports: Exports,
 }
 
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,13 +85,15 @@ fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Control {
-    /// `reloads`: to the one who reloads, if somebody does. `added`: what puts the upstreams into force that the API adds.
+    /// `config`: the settings in force. `reloads`: to the one who reloads, if somebody does. `added`: what puts the upstreams into force that the API adds.
     pub(crate) fn new(
         desk: Desk,
         statuses: StatusLoop,
         clock: Clock,
         (keys, doors): (Option<Keys>, Doors),
         (added, agents, reloads): (Members, Agents, mpsc::Sender<Request>),
+        (config, decisions, feed): (Value, Arc<Decisions>, Feed),
+        exports: Exports,
     ) -> Self {
         Self {
             router: desk.router().clone(),
@@ -90,7 +106,12 @@ impl Control {
             refused: Mutex::default(),
             last: Mutex::default(),
             reloads,
+            decisions,
+            feed,
+            config: Mutex::new((config, Vec::new())),
+            put: Mutex::default(),
             added,
+            exports,
         }
     }
 
@@ -134,7 +155,38 @@ impl Control {
         self.router
             .metrics()
             .config_read_again(report.is_sound(), self.now());
+        self.feed.tell("config.reloaded", &report.json(self.now()));
         *lock(&self.last) = Some(report);
+    }
+
+    /// The settings in force, and which of those that were read wait for a restart.
+    pub(crate) fn config(&self) -> Value {
+        let (config, needs_restart) = lock(&self.config).clone();
+        json!({"config": config, "needs_restart": needs_restart})
+    }
+
+    /// These settings were read and are in force, but for those that wait for a restart.
+    pub(crate) fn set_config(&self, mut read: Value, needs_restart: &[&'static str]) {
+        let mut config = lock(&self.config);
+        for setting in needs_restart {
+            keep(&mut read, &config.0, setting);
+        }
+        *config = (read, needs_restart.to_vec());
+    }
+
+    /// Puts another tree in force, in the place of the config's.
+    pub(crate) async fn put_tree(&self, tree: Arc<Tree>) -> Result<(), LoopEnded> {
+        *lock(&self.put) = Some(tree.clone());
+        self.statuses.set_tree(tree).await?;
+        self.feed.tell("tree.replaced", &json!({"source": "api"}));
+        Ok(())
+    }
+
+    /// Where a tree that is in force comes from: `api` or `config`.
+    pub(crate) fn tree_source(&self, tree: &Arc<Tree>) -> &'static str {
+        let put = lock(&self.put);
+        let is_put = put.as_ref().is_some_and(|put| Arc::ptr_eq(put, tree));
+        if is_put { "api" } else { "config" }
     }
 
     /// Reads the config again. `None`: nobody does that here.
@@ -190,5 +242,65 @@ impl Control {
         while !holds(&self.router.published().load()) {
             sleep(LOOK).await;
         }
+    }
+}
+
+/// Has a setting be what it was before.
+fn keep(now: &mut Value, before: &Value, setting: &str) {
+    let (section, key) = setting.split_once('.').unwrap_or(("", setting));
+    let within = |config: &Value| {
+        if section.is_empty() {
+            config.clone()
+        } else {
+            config[section].clone()
+        }
+    };
+    let was = within(before).get(key).cloned();
+    let Some(now) = (if section.is_empty() {
+        Some(now)
+    } else {
+        now.get_mut(section)
+    }) else {
+        return;
+    };
+    match (was, now.get_mut(key)) {
+        // What its files hold was read again.
+        (Some(was), Some(tls)) if setting == "tls" => {
+            for key in ["handshake_timeout", "handshakes", "management"] {
+                tls[key] = was[key].clone();
+            }
+        }
+        (Some(was), _) => now[key] = was,
+        (None, Some(_)) => {
+            now.as_object_mut().map(|map| map.remove(key));
+        }
+        (None, None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_restart_is_told_as_it_was() {
+        let before = json!({"listen": "a", "limits": {"streams": 1, "body": 1}, "shutdown": {"grace": "1s"}});
+        let mut now = json!({"listen": "b", "limits": {"streams": 2, "body": 2}, "shutdown": {"grace": "2s"}, "tls": {"key": "k"}});
+        for setting in ["listen", "limits.streams", "shutdown", "tls"] {
+            keep(&mut now, &before, setting);
+        }
+        assert_eq!(
+            now,
+            json!({"listen": "a", "limits": {"streams": 1, "body": 2}, "shutdown": {"grace": "1s"}})
+        );
+        let before =
+            json!({"tls": {"key": "a", "handshakes": 1, "handshake_timeout": "1s", "management": "tls"}});
+        let mut now =
+            json!({"tls": {"key": "b", "handshakes": 2, "handshake_timeout": "2s", "management": "plain"}});
+        keep(&mut now, &before, "tls");
+        assert_eq!(
+            now["tls"],
+            json!({"key": "b", "handshakes": 1, "handshake_timeout": "1s", "management": "tls"})
+        );
     }
 }

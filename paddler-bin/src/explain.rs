@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddler_core::request::RequestFacts;
+use paddler_core::config::Config;
+use paddler_core::request::{ModelRules, RequestFacts};
 use paddler_core::schedule::{Ask, Explained, Explanation, Scratch, Tree};
 use paddler_core::status::{FixedList, Snapshot, SnapshotRecord, StatusBoard, StatusLoop};
 use paddler_core::upstream::http::HttpConnect;
@@ -17,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::{Explain, ExplainFormat, Serve};
 use crate::settings::Loaded;
-use crate::{Failure, settings, tree};
+use crate::{Failure, settings};
 
 /// The path that a request is for if nothing is said.
 pub(crate) const PATH: &str = "/v1/chat/completions";
@@ -35,13 +36,13 @@ pub(crate) fn explain(args: &Explain) -> Result<(), Failure> {
                     "--upstream (PADDLER_UPSTREAM) counts for nothing beside --snapshot, which has its own"
                 );
             }
-            let tree = Arc::new(tree::named(args.config.as_deref(), args.r#for, None)?);
-            let snapshot = recorded(file, tree)?;
-            walk(
-                &snapshot,
-                &facts(args, &body, snapshot.published())?,
-                snapshot.published(),
-            )
+            let config = match &args.config {
+                Some(file) => settings::of_file(file, args.r#for.mode())?,
+                None => Config::default_for(args.r#for.mode()),
+            };
+            let snapshot = recorded(file, Arc::new(config.tree))?;
+            let now = snapshot.published();
+            walk(&snapshot, &facts(args, &body, &config.models, now)?, now)
         }
         None => crate::to_its_end(live(args, &body))?,
     };
@@ -63,11 +64,12 @@ fn body(file: &Path) -> Result<Vec<u8>, Failure> {
         .map_err(|error| format!("{} (the request) cannot be read: {error}", file.display()).into())
 }
 
-fn facts(args: &Explain, body: &[u8], now: Moment) -> Result<RequestFacts, Failure> {
+fn facts(args: &Explain, body: &[u8], models: &ModelRules, now: Moment) -> Result<RequestFacts, Failure> {
     let (method, path) = (&args.method, &args.path);
     let mut facts = RequestFacts::read(method, path, body, now, args.seed)
         .map_err(|error| format!("{} ({method} {path}): {error}", args.request.display()))?;
     facts.priority = args.priority;
+    models.resolve(&mut facts);
     Ok(facts)
 }
 
@@ -75,7 +77,7 @@ fn walk(snapshot: &Snapshot, facts: &RequestFacts, now: Moment) -> Explained {
     let (view, mut why) = (facts.as_facts(), Explanation::default());
     let ask = Ask::new(&view, now, facts.seed);
     let _outcome = snapshot.pick(&ask, &mut Scratch::default(), &mut why);
-    why.data(snapshot.tree(), NAMED)
+    why.data(snapshot.tree(), NAMED).of(facts)
 }
 
 /// What `GET /api/v1/snapshot` has told.
@@ -141,5 +143,5 @@ async fn live(args: &Explain, body: &[u8]) -> Result<Explained, Failure> {
             tracing::warn!(upstream = %entry.spec().id, %failure, "does not say how it is");
         }
     }
-    Ok(walk(&snapshot, &facts(args, body, now)?, now))
+    Ok(walk(&snapshot, &facts(args, body, &config.models, now)?, now))
 }

@@ -16,6 +16,7 @@ mod install;
 mod management;
 mod open_files;
 mod reload;
+mod replay;
 mod run;
 mod secrets;
 mod settings;
@@ -39,11 +40,16 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     let args = Args::read();
     // These are to be read; what they log is not their point.
-    start_log(if matches!(args.command, Command::Demo | Command::Explain(_)) {
-        "warn"
-    } else {
-        "info"
-    });
+    start_log(
+        if matches!(
+            args.command,
+            Command::Demo | Command::Explain(_) | Command::Replay(_)
+        ) {
+            "warn"
+        } else {
+            "info"
+        },
+    );
     match carry_out(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -99,6 +105,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(check) => check::check(&check),
         Command::Explain(args) => explain::explain(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Tree(args) => tree::tree(&args),
         Command::Gateway(serve) => to_its_end(run::run(Mode::Gateway, serve, Front::Clients)),
         Command::Balancer(args) => {

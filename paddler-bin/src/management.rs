@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use paddler_core::forward::Body;
 
-use crate::api;
+use crate::api::{self, Reply};
 use crate::control::Control;
 use crate::front::Desk;
 
@@ -24,9 +24,12 @@ pub(crate) async fn answer(
     }
     let (request, body) = request.into_parts();
     if request.uri.path().starts_with(api::PREFIX) {
-        let (status, answer) = api::answer(&control, &request, body, local).await;
-        let text = format!("{answer}\n");
-        return Ok(response(request.uri.path(), status, "application/json", text));
+        let (status, content_type, body) = match api::answer(&control, &request, body, local).await {
+            Reply::Json(status, answer) => (status, "application/json", format!("{answer}\n").into()),
+            Reply::Text(content_type, text) => (StatusCode::OK, content_type, text.into()),
+            Reply::Events(body) => (StatusCode::OK, "text/event-stream", body),
+        };
+        return Ok(response(request.uri.path(), status, content_type, body));
     }
     let router = control.router.clone();
     let (status, content_type, text) = match (&request.method, request.uri.path()) {
@@ -47,10 +50,10 @@ pub(crate) async fn answer(
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            format!("here are /metrics, /healthz, /readyz, {}\n", api::PATHS),
+            format!("here are /metrics, /healthz, /readyz, {}\n", api::paths()),
         ),
     };
-    Ok(response(request.uri.path(), status, content_type, text))
+    Ok(response(request.uri.path(), status, content_type, text.into()))
 }
 
 async fn figures(desk: Desk) -> (StatusCode, &'static str, String) {
@@ -69,9 +72,9 @@ pub(crate) fn response(
     path: &str,
     status: StatusCode,
     content_type: &'static str,
-    text: String,
+    body: Body,
 ) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -81,7 +84,8 @@ pub(crate) fn response(
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static(api::methods(path)));
+            // Names of methods may stand in a header.
+            headers.extend(HeaderValue::try_from(api::methods(path)).map(|methods| (ALLOW, methods)));
         }
         _ => {}
     }

@@ -173,7 +173,10 @@ impl Reloads {
         loop {
             let mut waits: Vec<Request> = Vec::new();
             tokio::select! {
-                () = hangups.next() => tracing::info!("SIGHUP: reading the config again"),
+                () = hangups.next() => {
+                    tracing::info!("SIGHUP: reading the config again");
+                    self.control.exports.reopen();
+                }
                 Some(request) = requests.recv() => waits.push(request),
                 () = sleep(LOOK) => {
                     if !self.has_changed().await {
@@ -287,7 +290,11 @@ impl Reloads {
             (Some(keys), Some(before)) => Some(keys.continuing(before)),
             (keys, _) => keys,
         };
-        let options = settings::router_options(&config, keys.clone());
+        let sinks = (&self.control.decisions, &self.control.exports);
+        let options = settings::router_options(&config, keys.clone(), sinks);
+        self.control.decisions.set_rules(config.decisions.clone());
+        self.control.exports.read_again(&config.telemetry)?;
+        let told = config.to_json();
         self.control.set_management_keys(secrets.management);
         self.control.set_doors(Doors::new(&config, secrets.agents));
         self.control.statuses.set_tree(config.tree).await?;
@@ -298,10 +305,11 @@ impl Reloads {
         self.control.desk.reconfigure(options);
         self.hand_over(&now.specs, patience).await;
         let changed = now.needs_restart.iter().zip(&self.in_force.needs_restart);
-        let needs_restart = changed
+        let needs_restart: Vec<_> = changed
             .filter(|(now, before)| now != before)
             .map(|(now, _)| now.0)
             .collect();
+        self.control.set_config(told, &needs_restart);
         // What began stays in force.
         now.needs_restart = std::mem::take(&mut self.in_force.needs_restart);
         now.keys = keys;

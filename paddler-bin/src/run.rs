@@ -8,8 +8,10 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::agent::{Agents, AgentsOptions};
-use paddler_core::config::{Config, Mode};
+use paddler_core::config::{Config, DecisionRules, Mode};
 use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
+use paddler_core::manage::{Decisions, Feed, Tape, watch};
+use paddler_core::observe::export::Exports;
 use paddler_core::schedule::trees;
 use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
@@ -49,6 +51,7 @@ pub(crate) struct Gateway {
     desk: Desk,
     // Dropped, the statuses would stand still.
     statuses: StatusLoop,
+    exports: Exports,
     clock: Clock,
     listener: TcpListener,
     management: Option<TcpListener>,
@@ -61,6 +64,7 @@ pub(crate) struct Gateway {
     /// Those that are watched.
     files: Vec<PathBuf>,
     keys: Option<Keys>,
+    decisions: Arc<Decisions>,
     config: Config,
 }
 
@@ -81,7 +85,9 @@ impl Gateway {
         } = secrets;
         front.fit(&config);
         let listener = bind(config.listen, "--listen").await?;
-        let options = settings::router_options(&config, keys.clone());
+        let decisions = Arc::new(decisions(&config.decisions)?);
+        let mut exports = Exports::open(&config.telemetry)?;
+        let options = settings::router_options(&config, keys.clone(), (&decisions, &exports));
         let management = match config.management {
             Some(address) => Some(bind(address, "--management").await?),
             None => None,
@@ -111,9 +117,11 @@ impl Gateway {
             clock,
         );
         let desk = front.desk(&config, statuses.published(), clock, options);
+        exports.follow(desk.router());
         Ok(Self {
             desk,
             statuses,
+            exports,
             clock,
             listener,
             management,
@@ -129,6 +137,7 @@ impl Gateway {
             specs,
             files,
             keys,
+            decisions,
             config,
         })
     }
@@ -178,6 +187,8 @@ impl Gateway {
             self.clock,
             self.doors,
             (self.added, self.agents, ask),
+            (config.to_json(), self.decisions, Feed::new(epoch())),
+            self.exports,
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
@@ -190,6 +201,11 @@ impl Gateway {
                 .filter(|_| config.tls.as_ref().is_some_and(|tls| tls.management));
             let url = url(address, options.tls.is_some());
             tracing::info!(url, %address, "listening for health, metrics and the management API");
+            tokio::spawn(watch(
+                control.feed.clone(),
+                desk.router().published().clone(),
+                self.clock,
+            ));
             tokio::spawn(manage(listener, control.clone(), options));
         }
         // Who is asked and listens no more says so.
@@ -202,10 +218,15 @@ impl Gateway {
             drop(requests);
         }
         let settle = config.shutdown.settle;
-        let stop = told_to_stop(&stops, desk.router().clone(), settle);
+        let stop = told_to_stop(&stops, desk.router().clone(), control.feed.clone(), settle);
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
+        // What has ended by now is to be in the log.
+        control.exports.flush().await;
+        if let Some(tape) = control.decisions.tape() {
+            tape.flush();
+        }
         drop(control);
         if let Served::Cut(connections) = served {
             return Err(
@@ -216,11 +237,32 @@ impl Gateway {
     }
 }
 
+/// What keeps the last decisions, and writes them down if it is to.
+fn decisions(rules: &DecisionRules) -> Result<Decisions, Failure> {
+    let decisions = Decisions::new(rules.clone());
+    let Some(log) = &rules.log else {
+        return Ok(decisions);
+    };
+    let file = log.display();
+    let tape = Tape::open(log, rules.log_size)
+        .map_err(|error| format!("{file} (decisions.log) cannot be written: {error}"))?;
+    tracing::info!(%file, "decisions are written down: models, tenants and sessions are in it");
+    Ok(decisions.taped(tape))
+}
+
+/// Another number for each process.
+fn epoch() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0u8)
+}
+
 /// Done when nobody is to be let in any more; `router` says before that it is not ready.
-async fn told_to_stop(stops: &Stops, router: Router, settle: Duration) {
+async fn told_to_stop(stops: &Stops, router: Router, feed: Feed, settle: Duration) {
     stops.reach(1).await;
     tracing::info!("stopping: answers under way go on; a second signal ends them");
     router.stop();
+    feed.tell("stopping", &serde_json::json!({}));
+    feed.close();
     tokio::select! {
         () = sleep(settle) => {}
         () = stops.reach(2) => {}

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use paddler_core::config::{Config, FilePurpose, NamedFile, UpstreamConfig};
 use paddler_core::forward::{InvalidKeys, Keys, Tls};
+use paddler_core::observe::export::Otlp;
 use paddler_core::upstream::UpstreamSpec;
 use paddler_core::upstream::http::check_tls;
 
@@ -84,6 +85,11 @@ pub(crate) fn read(config: &Config, missing: &[NamedFile<&PathBuf>]) -> Result<S
         faults.push(error.to_string());
         None
     });
+    let otlp = config.telemetry.otlp.as_ref();
+    let headers = otlp.and_then(|otlp| otlp.headers_file.as_ref());
+    if let Some(file) = headers.filter(|file| is_there(file)) {
+        faults.extend(Otlp::read_headers(file).err().map(|error| error.to_string()));
+    }
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -129,7 +135,7 @@ pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
 
 fn spec(upstream: &UpstreamConfig) -> Result<UpstreamSpec, String> {
     let spec = &upstream.spec;
-    if spec.url.starts_with("https://") {
+    if spec.speaks_tls() {
         check_tls(&spec.protocol.tls).map_err(|fault| format!("the upstream {}: {fault}", spec.id))?;
     }
     upstream.with_key(None)

@@ -5,8 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddler_core::config::{AgentAccess, Config, ConfigFaults, Mode, Registry, UpstreamConfig, Value};
+use paddler_core::config::{
+    AccessLog, AgentAccess, Config, ConfigFaults, LogTarget, Mode, Registry, UpstreamConfig, Value,
+};
 use paddler_core::forward::{Keys, RouterOptions};
+use paddler_core::manage::Decisions;
+use paddler_core::observe::Telemetries;
+use paddler_core::observe::export::Exports;
 use serde_json::{Map, Value as Json};
 
 use crate::args::{Serve, variable};
@@ -129,7 +134,7 @@ fn about_no_upstream(serve: &Serve) -> Result<(), Failure> {
 }
 
 /// Which flag says what a config file says under this path.
-const FLAGS: [(&str, &str); 13] = [
+const FLAGS: [(&str, &str); 16] = [
     ("listen", "--listen"),
     ("management", "--management"),
     ("api_key_file", "--api-key-file"),
@@ -142,6 +147,9 @@ const FLAGS: [(&str, &str); 13] = [
     ("poll.interval", "--poll-interval"),
     ("shutdown.grace", "--grace"),
     ("admin_paths", "--open-admin-paths"),
+    ("statsd.address", "--statsd-addr"),
+    ("statsd.prefix", "--statsd-prefix"),
+    ("statsd.interval", "--statsd-reporting-interval"),
     ("upstreams", "--upstream"),
 ];
 
@@ -202,11 +210,30 @@ fn flags(serve: &Serve) -> Json {
     say(["queue", "max_wait"], text(&serve.max_wait));
     say(["poll", "interval"], text(&serve.poll_interval));
     say(["shutdown", "grace"], text(&serve.grace));
+    say(["statsd", "address"], text(&serve.statsd_addr));
+    say(["statsd", "prefix"], text(&serve.statsd_prefix));
+    say(
+        ["statsd", "interval"],
+        serve
+            .statsd_reporting_interval
+            .as_deref()
+            .map(|text| millis(text).into()),
+    );
     say(
         ["admin_paths", ""],
         serve.open_admin_paths.then(|| Json::from("open")),
     );
     said
+}
+
+/// A time as flags of Paddler 1.x have it: without a unit it is in milliseconds.
+fn millis(text: &str) -> String {
+    let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if bare {
+        format!("{text}ms")
+    } else {
+        text.to_owned()
+    }
 }
 
 /// What stands between the commas. A comma at the end, as lists that are put together have it, is none more.
@@ -237,6 +264,15 @@ fn upstream(text: &str, serve: &Serve) -> Json {
     said.into()
 }
 
+/// A config file as it is written, without what flags say and its own files hold.
+pub(crate) fn of_file(file: &Path, mode: Mode) -> Result<Config, Failure> {
+    let text = text(file, "the config")?;
+    match read(file, &text, mode) {
+        (config, None) => Ok(config),
+        (_, Some(faults)) => Err(faults.into()),
+    }
+}
+
 /// Reads a config file as far as it goes, and what is wrong with it. Files that it names are looked for beside it.
 pub(crate) fn read(file: &Path, text: &str, mode: Mode) -> (Config, Option<ConfigFaults>) {
     let name = file.display().to_string();
@@ -265,6 +301,16 @@ fn beside(config: &mut Config, file: &Path) {
     let folder = file.parent().unwrap_or(Path::new(""));
     for named in config.files_mut() {
         *named.path = folder.join(&*named.path);
+    }
+    if let Some(log) = &mut config.decisions.log {
+        *log = folder.join(&*log);
+    }
+    if let Some(AccessLog {
+        file: LogTarget::File(path),
+        ..
+    }) = &mut config.telemetry.access_log
+    {
+        *path = folder.join(&*path);
     }
 }
 
@@ -298,8 +344,12 @@ pub(crate) fn text(file: &Path, what: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// How the router behaves, by a config and the keys of its file.
-pub(crate) fn router_options(config: &Config, keys: Option<Keys>) -> RouterOptions {
+/// How the router behaves, by a config and the keys of its file, and who is told what becomes of requests.
+pub(crate) fn router_options(
+    config: &Config,
+    keys: Option<Keys>,
+    (decisions, exports): (&Arc<Decisions>, &Exports),
+) -> RouterOptions {
     let mut options = config.router_options();
     if keys.is_none() && !config.listen.ip().is_loopback() {
         tracing::warn!(
@@ -308,6 +358,9 @@ pub(crate) fn router_options(config: &Config, keys: Option<Keys>) -> RouterOptio
         );
     }
     options.keys = keys.map(|keys| Arc::new(keys) as _);
+    // Where nothing is kept, requests are not to pay for it.
+    let is_kept = config.decisions.keep > 0 || decisions.tape().is_some();
+    options.telemetry = Telemetries::of([is_kept.then(|| decisions.clone() as _), exports.telemetry()]);
     options
 }
 
@@ -347,7 +400,9 @@ pub(crate) fn load(mode: Mode, serve: &Serve) -> Result<Loaded, Faulty> {
     match (read, of_list) {
         (Ok(mut secrets), Ok(Specs { single, dns, .. })) if told.is_empty() => {
             secrets.specs.file = single;
-            secrets.specs.dns.extend(dns);
+            // Of two with one name the later one counts, and the config's word comes first.
+            let own = std::mem::replace(&mut secrets.specs.dns, dns);
+            secrets.specs.dns.extend(own);
             return Ok(Loaded {
                 config,
                 secrets,

@@ -21,12 +21,7 @@ pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
 /// The tree of a config file, a built-in one, or that of a command.
 pub(crate) fn named(config: Option<&Path>, command: For, built_in: Option<BuiltIn>) -> Result<Tree, Failure> {
     if let Some(file) = config {
-        let text = settings::text(file, "the config")?;
-        let (config, faults) = settings::read(file, &text, command.mode());
-        return match faults {
-            None => Ok(config.tree),
-            Some(faults) => Err(faults.into()),
-        };
+        return Ok(settings::of_file(file, command.mode())?.tree);
     }
     Ok(match (built_in, command) {
         (Some(BuiltIn::Seed), _) => trees::seed(),

@@ -25,6 +25,7 @@
 //! | `forward` | How does a request get there and its answer back? (feature `proxy`) |
 //! | `agent` | Who tells of an engine from beside it? (feature `proxy`) |
 //! | `observe` | What can be seen from outside? (feature `proxy`) |
+//! | `manage` | What does an operator look at and change while it serves? (feature `manage`) |
 //!
 //! # Features
 //!
@@ -35,7 +36,9 @@
 //! | `http2` | HTTP/2 with upstreams and clients | |
 //! | `tls` | TLS with upstreams and clients (rustls, ring) | |
 //! | `keys` | API keys of clients, held as hashes | |
+//! | `manage` | what a management API shows: models, leases, queue, tree, a feed of changes, decisions and their replay | |
 //! | `decompress` | compressed bodies of requests are read for their model; without it they are refused | |
+//! | `export` | an access log, StatsD, spans for OpenTelemetry | |
 //! | `yaml` | config and trees written as YAML | |
 //!
 //! # Only decide
@@ -141,6 +144,7 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 | change the list of upstreams | a [`MemberList`](status::MemberList) |
 | let engines tell of themselves | [`Agents`](agent::Agents) behind a listener; an [`Agent`](agent::Agent) beside the engine, or in its process |
 | tell yourself how an upstream is | a [`StatusSource`](status::StatusSource), with [`Unpolled`](status::Unpolled) on its specs |
+| keep the last decisions, and write them down for a replay | a `Decisions` (feature `manage`) in [`RouterOptions::telemetry`](forward::RouterOptions::telemetry) |
 | read all of it from a config file | [`Config::read`](config::Config::read), then its `router_options()`, `board_options()`, `poll_options()` and `http_options()` |
 | connect, accept, encrypt in a way of your own | a [`Dial`](upstream::http::Dial), an [`Accept`](forward::Accept), `Tls` (feature `tls`) |
 
@@ -171,6 +175,8 @@ pub mod config;
 #[cfg(feature = "proxy")]
 pub mod forward;
 pub mod health;
+#[cfg(feature = "manage")]
+pub mod manage;
 mod moment;
 #[cfg(feature = "proxy")]
 pub mod observe;

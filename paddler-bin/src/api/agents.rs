@@ -78,7 +78,7 @@ pub(crate) async fn answer(
         (Route::Speak(..), _) => error(StatusCode::METHOD_NOT_ALLOWED, "only POST"),
         (route, &Method::GET | &Method::HEAD) => {
             let (parts, _) = request.into_parts();
-            match (allowed(control, &parts, local), route) {
+            match (allowed(control, &parts, None, local), route) {
                 (Err(refused), _) => refused,
                 (Ok(()), Route::Stream) if parts.method == Method::GET => {
                     return events(control.agents.clone());
@@ -88,7 +88,7 @@ pub(crate) async fn answer(
         }
         _ => error(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD"),
     };
-    let mut response = response(&path, status, "application/json", format!("{answer}\n"));
+    let mut response = response(&path, status, "application/json", format!("{answer}\n").into());
     if status == StatusCode::METHOD_NOT_ALLOWED {
         let methods = if speaks { "POST" } else { "GET, HEAD" };
         response

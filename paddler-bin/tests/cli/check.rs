@@ -196,6 +196,12 @@ fn key_paths(
     match &value.kind {
         // Nodes, names of labels and of models are the user's own.
         _ if ["tree", "upstreams.labels", "upstreams.models", "timeouts.models"].contains(&under) => {}
+        Kind::Map(pairs) if under == "models" => {
+            pairs
+                .iter()
+                .for_each(|(_, value)| key_paths(value, "models.NAME", into));
+            into.insert(under.to_owned());
+        }
         Kind::Map(pairs) => {
             for (key, value) in pairs {
                 let dot = if under.is_empty() { "" } else { "." };

@@ -1,6 +1,6 @@
 //! Is what the help says true?
 
-use paddler_core::config::{AgentRules, Config, Mode, Registry, Value};
+use paddler_core::config::{AgentRules, Config, Mode, Registry, Statsd, Value};
 use serde_json::{Value as Json, json};
 
 use crate::support::program::run;
@@ -34,6 +34,8 @@ async fn each_default_in_the_help_is_the_one_in_force() {
             "--poll-interval",
             "--grace",
             "--agents",
+            "--statsd-prefix",
+            "--statsd-reporting-interval",
         ];
         for (flag, said) in defaults(command).await {
             left.retain(|known| *known != flag);
@@ -46,6 +48,8 @@ async fn each_default_in_the_help_is_the_one_in_force() {
                 "--poll-interval" => json!({"poll": {"interval": said}}),
                 "--agents" => json!({"agents": {"access": said}}),
                 "--grace" => json!({"shutdown": {"grace": said}}),
+                "--statsd-prefix" => json!({"statsd": {"address": "a:1", "prefix": said}}),
+                "--statsd-reporting-interval" => json!({"statsd": {"address": "a:1", "interval": said}}),
                 other => panic!("{other} has a default that is not looked at here"),
             };
             let default = Config::default_for(mode);
@@ -61,6 +65,8 @@ async fn each_default_in_the_help_is_the_one_in_force() {
             );
             assert_eq!((said.poll, said.shutdown), (poll, shutdown), "{flag}");
             assert_eq!(said.agents, AgentRules::default(), "{flag}");
+            let statsd = said.telemetry.statsd;
+            assert!(statsd.is_none_or(|said| said == Statsd::new("a:1")), "{flag}");
             assert!(
                 said.upstreams
                     .iter()

@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
 mod agents;
+mod api;
 mod check;
+mod decisions;
 mod demo;
 mod deploy;
 mod drain;
+mod events;
 mod explain;
+mod exports;
 mod health;
 mod help;
 mod install;
@@ -16,6 +20,7 @@ mod members;
 mod picker;
 mod probes;
 mod reload;
+mod replay;
 mod serve;
 mod settings;
 mod stop;

@@ -76,6 +76,7 @@ async fn upstreams_come_from_the_flags_or_the_environment_or_the_file() {
     ]
     .into_iter()
     .chain(["MAX_WAIT", "POLL_INTERVAL", "OPEN_ADMIN_PATHS", "GRACE"])
+    .chain(["STATSD_ADDR", "STATSD_PREFIX", "STATSD_REPORTING_INTERVAL"])
     .map(|name| format!("PADDLER_{name}"));
     let unset: Vec<_> = unset.collect();
     let mut empty: Vec<_> = unset.iter().map(|name| (name.as_str(), "")).collect();
@@ -120,6 +121,7 @@ async fn a_wrong_setting_names_its_flag_and_its_variable() {
         ("--poll-interval", "0s", "10ms"),
         ("--grace", "soon", "a number and ms, s, m or h"),
         ("--max-requests", "2000000", "1000000"),
+        ("--statsd-addr", "8125", "a host and a port"),
     ] {
         let variable = format!("PADDLER_{}", flag[2..].replace('-', "_").to_uppercase());
         let said = format!("{flag}={value}");

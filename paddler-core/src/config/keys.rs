@@ -87,7 +87,7 @@ struct Seen {
     hashes: HashMap<KeyHash, usize>,
 }
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "name",
     "key",
     "sha256",
@@ -98,6 +98,7 @@ const KNOWN: [&str; 10] = [
     "priority",
     "tenant",
     "weight",
+    "explain",
 ];
 
 fn client(at: &At<'_>, index: usize, seen: &mut Seen, faults: &mut Faults) -> Option<(KeyHash, Client)> {
@@ -207,6 +208,13 @@ fn rights(fields: &mut Fields<'_>, client: &mut Client, faults: &mut Faults) {
     }
     if let Some(tenant) = fields.take("tenant", faults).and_then(|at| at.text(faults)) {
         client.tenant = tenant.into();
+    }
+    let explain = fields.take("explain", faults);
+    let is_bool = |at: &At<'_>, faults: &mut Faults| {
+        matches!(at.value.kind, Kind::Bool(_)) || !fits(at, "true or false", false, faults)
+    };
+    if let Some(at) = explain.filter(|at| is_bool(at, faults)) {
+        client.explain = at.value.kind == Kind::Bool(true);
     }
 }
 

@@ -36,8 +36,9 @@ pub use registry::{NameTaken, ParamFault, Params, Registry};
 #[cfg(feature = "proxy")]
 pub(crate) use router::LEAST_HEAD;
 pub use router::{
-    AdminPaths, AgentAccess, AgentRules, ClientCertificates, Config, FilePurpose, Forwarded, Forwarding,
-    HealthRules, Limits, ListenerTls, Mode, ModelTimeouts, NamedFile, Poll, Queue, Retry, Shutdown, Timeouts,
+    AccessLog, AdminPaths, AgentAccess, AgentRules, ClientCertificates, Config, CountTokens, DecisionRules,
+    FilePurpose, Forwarded, Forwarding, HealthRules, Limits, ListenerTls, LogFormat, LogTarget, Mode,
+    ModelTimeouts, NameUpstream, NamedFile, Otlp, Poll, Queue, Retry, Shutdown, Statsd, Telemetry, Timeouts,
     Traceparent, UpstreamConfig, WebSockets,
 };
 pub use suggest::UnknownWord;

@@ -63,6 +63,7 @@ fn read(value: &Value, faults: &mut Faults) -> Option<Report> {
     report.adapters = running.and_then(|at| adapters(&at, faults));
     report.loaded_adapters = names(&mut fields, "loaded_adapters", faults);
     report.models = fields.take_said("models").and_then(|at| models(&at, faults));
+    report.abilities.context = count(&mut fields, "context", faults);
     let degraded = fields.take_said("degraded");
     report.degraded = degraded.and_then(|at| recorded(&at, faults)).unwrap_or_default();
     fields.end(faults);

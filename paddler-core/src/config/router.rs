@@ -9,6 +9,8 @@
 //!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, ollama, openai, paddler
 //!     labels: {zone: a}
 //!     models: [llama-3, {id: sql, aliases: [text2sql], parent: llama-3}]   # or any; default: ask the engine
+//!     capabilities: [chat, vision]  # and nothing else; default: all that it does not deny
+//!     context: 8192                 # tokens of a prompt and its answer; default: ask the engine
 //!     max_in_flight: 4
 //!     max_sequences: 256
 //!     api_key_file: /run/secrets/gpu-1
@@ -17,6 +19,7 @@
 //!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
 //!     timeouts: {connect: 500ms, first_byte: 30m, idle: 2m}
 //! upstreams_file: upstreams.yaml    # more of them
+//! models: {gpt-4o: llama-3, gpt-*: llama-3, chat: {targets: [{model: llama-3, weight: 90}, {model: llama-4, weight: 10}]}}
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,
@@ -38,24 +41,33 @@
 //! agents: {access: auto, key_file: /run/secrets/agents}   # auto, open or off
 //! admin_paths: closed               # or open
 //! trusted_peers: []                 # such as [10.0.0.0/8, "::1"]
-//! forwarding: {forwarded: off, traceparent: pass}   # off, x-forwarded, forwarded or both; pass or make
+//! forwarding: {forwarded: off, traceparent: pass, name_upstream: on_demand}   # off, x-forwarded, forwarded or both; pass or make; always
 //! websockets: closed                # or open
 //! tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt, client_certificates: required, handshake_timeout: 10s,
 //!       handshakes: 256, management: plain}
 //! server_names: [llm.example.com]
+//! decisions: {keep: 1000, per_second: 100, log: /var/log/paddler/decisions.jsonl, log_size: 1GiB}
+//! access_log: {file: access.jsonl, format: json}   # default off; or file: stderr; json or text
+//! count_tokens: charged             # or always
+//! statsd: {address: "127.0.0.1:8125", prefix: paddler, interval: 10s}   # default off
+//! otlp: {endpoint: "http://127.0.0.1:4318", headers_file: otlp.txt, sample: 1.0}   # default off
 //! shutdown: {settle: 0s, grace: 30s}
 //! ```
 //!
 //! Every key may be left out.
 
 mod agents;
+mod decisions;
 mod files;
 mod fill;
 mod health;
 mod limits;
+mod models;
 mod queue;
+mod telemetry;
 mod timeouts;
 mod tls;
+mod told;
 mod upstream;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -63,11 +75,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::agents::{AgentAccess, AgentRules};
+pub use self::decisions::DecisionRules;
 pub use self::files::{FilePurpose, NamedFile};
 pub(super) use self::fill::config as read_over;
 pub use self::health::{HealthRules, Retry};
 pub use self::limits::Limits;
 pub use self::queue::Queue;
+pub use self::telemetry::{AccessLog, CountTokens, LogFormat, LogTarget, Otlp, Statsd, Telemetry};
 pub use self::timeouts::{ModelTimeouts, Timeouts};
 pub use self::tls::{ClientCertificates, ListenerTls};
 pub(super) use self::upstream::models;
@@ -76,6 +90,7 @@ use super::network::Network;
 use super::read::At;
 use super::registry::Registry;
 use super::value::Value;
+use crate::request::ModelRules;
 use crate::schedule::{Tree, trees};
 use crate::upstream::UpstreamSpec;
 #[cfg(feature = "proxy")]
@@ -119,6 +134,8 @@ pub struct Config {
     /// Default `None`. As it is written: `paddler` looks for a relative path beside the config file, reads it again when it
     /// changes, and those that it lists come after `upstreams`, whose word counts first.
     pub upstreams_file: Option<PathBuf>,
+    /// What is meant by the names of models that clients ask for. Default: each name is what it says.
+    pub models: ModelRules,
     /// Who gets a request. The default depends on the [`Mode`].
     pub tree: Tree,
     /// Requests that must wait.
@@ -162,6 +179,10 @@ pub struct Config {
     pub trusted_peers: Vec<Network>,
     /// What upstreams are told of where a request comes from.
     pub forwarding: Forwarding,
+    /// Which decisions are kept to be looked at.
+    pub decisions: DecisionRules,
+    /// Who is told what becomes of requests, besides those who scrape.
+    pub telemetry: Telemetry,
     /// How it ends.
     pub shutdown: Shutdown,
 }
@@ -279,6 +300,19 @@ pub struct Forwarding {
     pub forwarded: Forwarded,
     /// What becomes of a request without a trace.
     pub traceparent: Traceparent,
+    /// Whether clients are told which upstream has answered, by `x-paddler-upstream`.
+    pub name_upstream: NameUpstream,
+}
+
+/// Whether clients are told which upstream has answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum NameUpstream {
+    /// Those who may ask for an explanation, and do. The default: how the pool is made need not be known to all.
+    #[default]
+    OnDemand,
+    /// All.
+    Always,
 }
 
 /// In which headers upstreams are told whom a request is forwarded for.
@@ -297,7 +331,8 @@ pub enum Forwarded {
     Both,
 }
 
-/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came; one that is
+/// What becomes of a request without a trace. A `traceparent` (W3C Trace Context) that is valid passes as it came, unless
+/// the request is recorded ([`Otlp`]): then the upstream is told of the span of this attempt; one that is
 /// not is removed, with its `tracestate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
@@ -390,6 +425,7 @@ impl Config {
             management: Some((Ipv4Addr::LOCALHOST, 8081).into()),
             upstreams: Vec::new(),
             upstreams_file: None,
+            models: ModelRules::default(),
             tree: match mode {
                 Mode::Gateway => trees::gateway(),
                 Mode::Balancer => trees::balancer(),
@@ -410,6 +446,8 @@ impl Config {
             server_names: Vec::new(),
             trusted_peers: Vec::new(),
             forwarding: Forwarding::default(),
+            decisions: DecisionRules::default(),
+            telemetry: Telemetry::default(),
             shutdown: Shutdown::default(),
         }
     }

@@ -1,6 +1,8 @@
 //! What does a config come to, in the terms of those who serve?
 
-use super::router::{Config, Limits, ListenerTls, Timeouts as Times};
+use std::sync::Arc;
+
+use super::router::{Config, Limits, ListenerTls, Telemetry, Timeouts as Times};
 use crate::forward::{RouterOptions, ServeOptions, Timeouts};
 use crate::queue::QueueLimits;
 use crate::status::{BoardOptions, PollOptions};
@@ -15,7 +17,6 @@ impl Config {
                 first_byte: self.timeouts.first_byte,
                 idle: self.timeouts.idle,
                 whole: self.timeouts.whole,
-                models: self.timeouts.models.clone(),
                 body_idle: self.limits.body_idle,
                 tunnel_idle: self.timeouts.tunnel_idle,
             },
@@ -28,6 +29,7 @@ impl Config {
             own_names_only: self.listen.ip().is_loopback(),
             trusted_peers: self.trusted_peers.clone(),
             forwarding: self.forwarding,
+            models: Arc::new(self.models.clone()),
             ..RouterOptions::default()
         }
     }
@@ -88,8 +90,13 @@ impl Config {
             whole: _,
             client_idle,
             tunnel_idle: _,
-            models: _,
         } = &self.timeouts;
+        let Telemetry {
+            access_log,
+            count_tokens,
+            statsd,
+            otlp,
+        } = &self.telemetry;
         vec![
             ("listen", self.listen.to_string()),
             ("management", format!("{:?}", self.management)),
@@ -100,7 +107,12 @@ impl Config {
             ("timeouts.connect", format!("{connect:?}")),
             ("timeouts.client_idle", format!("{client_idle:?}")),
             ("tls", self.tls.as_ref().map_or_else(String::new, fixed_of_tls)),
+            ("access_log", format!("{access_log:?}")),
+            ("count_tokens", format!("{count_tokens:?}")),
+            ("statsd", format!("{statsd:?}")),
+            ("otlp", format!("{otlp:?}")),
             ("shutdown", format!("{:?}", self.shutdown)),
+            ("decisions.log", format!("{:?}", self.decisions.log)),
         ]
     }
 

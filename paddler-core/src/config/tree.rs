@@ -11,7 +11,7 @@
 //! | `when: CONDITION`, `then`, `else` | the request is so |
 //! | `first_of: [NODE, ..]` | the first that does not refuse; `{tree: NODE, patience: 2s}` waits that long before it goes on |
 //! | `split: [{weight: n, tree: NODE}, ..]` | one of these, by weight |
-//! | `by_model: {name: NODE, ..}`, `else: NODE` | by the model that is asked for |
+//! | `by_model: {name: NODE, ..}`, `else: NODE` | by the name that is asked for, or else by the model that it stands for |
 //! | `reject: {class: CLASS, reason: word}` | ends the walk |
 //! | `pick: random` | any of those left |
 //! | `pick: {least: COST}`, `pick: {two_choices: COST}` | the lowest cost; the better of two drawn |
@@ -19,7 +19,7 @@
 //!
 //! An `else` of `branch`, `gate`, `when` or `by_model` may be left out where a later node of a list decides.
 //!
-//! **Filters**: `present`, `model`, `healthy`, `heard`, `{fresh: {max_age: 10s}}`, `slot`, `{queue_depth: {below: 50}}`
+//! **Filters**: `present`, `model`, `capable`, `healthy`, `heard`, `{fresh: {max_age: 10s}}`, `slot`, `{queue_depth: {below: 50}}`
 //! (or `at_most`; with `unknown: pass` or `fail`), `least_queue`, `{kv_cache: {below: 0.95}}` (the same), `least_kv_cache`,
 //! `lora_active`, `lora_room`, `lora_low_cost`, `{label: {zone: a, gpu: [h100, h200]}}` (each of these labels with one of
 //! its values), `{label: zone}` (any value), `{within_best: {cost: COST, times: 1.2}}` (or `plus: 3`), `{all: [FILTER, ..]}`,

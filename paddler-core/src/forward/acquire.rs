@@ -34,7 +34,8 @@ impl Router {
     /// of the queue or the deadline of the facts. Dropped, the future leaves the queue. The [`StatusLoop`] that publishes
     /// has to run.
     ///
-    /// `facts.arrived` is a moment of the router's clock. Who was tried before, and may not be asked again, is in `tried`.
+    /// `facts.arrived` is a moment of the router's clock, and `facts.model` is the model that is meant: where names stand for others,
+    /// [`ModelRules::resolve`](crate::request::ModelRules::resolve) comes first. Who was tried before, and may not be asked again, is in `tried`.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -68,7 +69,7 @@ impl Router {
     ///
     /// [`StatusLoop`]: crate::status::StatusLoop
     pub async fn acquire(&self, facts: &RequestFacts, tried: &Tried) -> Result<Acquired, Refusal> {
-        let places = self.places();
+        let (places, options) = (self.places(), self.options_in_force());
         match places.place(facts, tried).await {
             Ok(place) => Ok(Acquired {
                 lease: place.lease,
@@ -78,9 +79,10 @@ impl Router {
             }),
             Err(no_place) => Err(no_place.refusal(&Known {
                 places,
+                models: &options.models,
                 published: self.published(),
                 now: self.clock().now(),
-                retry_after: self.options().retry_after,
+                retry_after: options.retry_after,
                 facts,
                 client: None,
             })),

@@ -13,7 +13,7 @@ use super::options::RouterOptions;
 use super::refusal::Refusal;
 use super::rights::Client;
 use crate::config::AdminPaths;
-use crate::request::{BodyKind, RequestClass, Route};
+use crate::request::{RequestClass, Route};
 
 /// Judges what can be judged before the body is read. Says who asks, if that is asked for.
 pub(super) fn admit(
@@ -32,10 +32,6 @@ pub(super) fn admit(
         RequestClass::Admin if options.admin == AdminPaths::Closed => {
             let message = format!("{path} shows or changes the inside of an engine, and is closed here");
             Err(Refusal::new(StatusCode::FORBIDDEN, "admin_path", message).closing())
-        }
-        RequestClass::Generate(_) if route.body == BodyKind::Opaque => {
-            let message = format!("the body of {path} cannot be read here, so its model is not known");
-            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message).closing())
         }
         _ => Ok(client),
     }

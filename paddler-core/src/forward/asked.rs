@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::refusal::Refusal;
+use super::shown::EXPLAIN;
 use crate::config::units;
 use crate::queue::Priority;
 
@@ -47,20 +48,28 @@ impl Times {
     }
 }
 
-/// What a trusted peer says of a request.
+/// What a trusted peer says of a request, or somebody with that right.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) priority: Option<i32>,
     pub(super) tenant: Option<Arc<str>>,
+    /// It is to be told why the request went where it went.
+    pub(super) explain: bool,
 }
 
 impl Standing {
-    /// Reads what a trusted peer says, and removes what any other says.
-    pub(super) fn take(headers: &mut HeaderMap, trusted: bool) -> Result<Self, Refusal> {
+    /// Reads what a trusted peer says, and removes what any other says. `may_ask`: whoever it is, he may ask for an explanation.
+    pub(super) fn take(headers: &mut HeaderMap, trusted: bool, may_ask: bool) -> Result<Self, Refusal> {
+        let explain = (trusted || may_ask) && asks(headers)?;
+        // It is asked of this router and of none behind it.
+        headers.remove(EXPLAIN);
         if !trusted {
             headers.remove(PRIORITY);
             headers.remove(TENANT);
-            return Ok(Self::default());
+            return Ok(Self {
+                explain,
+                ..Self::default()
+            });
         }
         let priority = text(headers, &PRIORITY)?.map(|text| {
             let form = "write high, standard, sheddable or a whole number";
@@ -78,7 +87,17 @@ impl Standing {
         Ok(Self {
             priority: priority.transpose()?,
             tenant: tenant.transpose()?,
+            explain,
         })
+    }
+}
+
+/// Whether an explanation is asked for.
+fn asks(headers: &HeaderMap) -> Result<bool, Refusal> {
+    match text(headers, &EXPLAIN)? {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(bad(&EXPLAIN, other, "write 1")),
     }
 }
 

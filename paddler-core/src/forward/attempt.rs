@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER, TRAILER};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
@@ -25,6 +25,7 @@ use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
 use super::held::Held;
 use super::refusal::{REASON, is_of_the_router};
 use super::timeouts::{Allowed, Stages, WHOLE};
+use super::trace;
 use super::upgrade;
 use super::waiting::Place;
 use crate::clock::Clock;
@@ -151,6 +152,8 @@ pub(super) struct How<'a> {
     pub(super) replayable: bool,
     /// It may have been sent before, and is not sent again after this: so not into a connection that was used before.
     pub(super) replay: bool,
+    /// What the upstream is told of the trace, if that is about this attempt.
+    pub(super) traceparent: Option<&'a HeaderValue>,
 }
 
 /// Sends the request to the place.
@@ -169,6 +172,9 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     let (after, word) = stages.head(sent);
     let (mut request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
     request.extensions_mut().insert(progress.clone());
+    if let Some(traceparent) = how.traceparent {
+        trace::set_parent(request.headers_mut(), traceparent.clone());
+    }
     let result = {
         let _mark = MarkSent {
             lease: &mut lease,

@@ -277,7 +277,7 @@ fn find_way(connect: &HttpConnect, spec: &UpstreamSpec) -> Result<(), Untold> {
     let no_way = |error| Untold::NoWay(spec.id.clone(), error);
     connect.connect(spec).map_err(no_way)?;
     #[cfg(feature = "tls")]
-    if spec.url.starts_with("https://") && spec.protocol.tls != Tls::default() {
+    if spec.speaks_tls() && spec.protocol.tls != Tls::default() {
         check_tls(&spec.protocol.tls).map_err(|fault| no_way(fault.into()))?;
     }
     Ok(())

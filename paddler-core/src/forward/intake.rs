@@ -20,7 +20,7 @@ use super::options::RouterOptions;
 use super::pace::{GIVING_WAY, Gone, Late, Pace};
 use super::refusal::Refusal;
 use crate::clock::after;
-use crate::request::{BodyKind, ScanError, Scanned, Scanner};
+use crate::request::{BodyKind, ScanError, ScanErrorKind, Scanned, Scanner};
 
 /// Pieces smaller than this are put together: each would hold a read buffer of several KiB alive.
 const SMALL: usize = 16 * 1024;
@@ -37,6 +37,8 @@ pub(super) struct Intake {
 enum Look {
     /// It has to be a JSON object.
     Must,
+    /// It has to be a form.
+    Form,
     /// If it is one, good.
     May,
     Not,
@@ -51,15 +53,12 @@ pub(super) async fn read(
     budget: Arc<Budget>,
 ) -> Result<Intake, Refusal> {
     let (look, coding) = look(headers, kind)?;
+    let scanner = scanner(headers, (look, coding.is_some()), options)?;
     let announced = length(headers).ok().flatten();
     if announced.is_some_and(|bytes| bytes > options.max_body) {
         return Err(too_large(options.max_body));
     }
-    let plain = look != Look::Not && coding.is_none();
-    let mut scan = Scan {
-        look,
-        scanner: plain.then(|| Scanner::new(options.scan)),
-    };
+    let mut scan = Scan { look, scanner };
     // Before what holds its bytes, so that it is dropped after that.
     let mut upload = Upload {
         gone: None,
@@ -273,7 +272,7 @@ fn look(headers: &HeaderMap, kind: BodyKind) -> Result<(Look, Option<Coding>), R
     let coding = match encoding(headers) {
         Encoding::None => None,
         Encoding::Known(coding) => Some(coding),
-        Encoding::Unknown if kind == BodyKind::Json => {
+        Encoding::Unknown if matches!(kind, BodyKind::Json | BodyKind::Form) => {
             let message =
                 "the body is compressed in a way that is not known here: send it without Content-Encoding";
             return Err(
@@ -284,7 +283,31 @@ fn look(headers: &HeaderMap, kind: BodyKind) -> Result<(Look, Option<Coding>), R
     };
     match look_plain(headers, kind)? {
         Look::Not => Ok((Look::Not, None)),
+        Look::Form if coding.is_some() => {
+            let message = "a form that is compressed cannot be read here: send it without Content-Encoding";
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message).closing())
+        }
         look => Ok((look, coding)),
+    }
+}
+
+/// What looks at a body while it comes in, unless it has to be decoded first.
+fn scanner(
+    headers: &HeaderMap,
+    (look, encoded): (Look, bool),
+    options: &RouterOptions,
+) -> Result<Option<Scanner>, Refusal> {
+    match look {
+        Look::Form => {
+            let mut types = headers.get_all(CONTENT_TYPE).iter();
+            let only = types.next().filter(|_| types.next().is_none());
+            let text = only.and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let scanner = Scanner::of_form(text, options.scan);
+            let malformed = |kind: ScanErrorKind| Refusal::bad_request("malformed_body", kind.to_string());
+            scanner.map(Some).map_err(|kind| malformed(kind).closing())
+        }
+        Look::Must | Look::May if !encoded => Ok(Some(Scanner::new(options.scan))),
+        Look::Must | Look::May | Look::Not => Ok(None),
     }
 }
 
@@ -299,14 +322,22 @@ fn look_plain(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
         is("application/json") || suffix.is_some_and(|at| content_type[at..].eq_ignore_ascii_case(b"+json"));
     match kind {
         BodyKind::Opaque => Ok(Look::Not),
+        BodyKind::Form if is("multipart/form-data") => Ok(Look::Form),
+        BodyKind::Form if json => Ok(Look::Must),
         BodyKind::Unknown => Ok(if json { Look::Must } else { Look::May }),
         // Without a type, or with what curl says when nothing else is said, it may well be JSON.
         BodyKind::Json if json || is("") || is("text/plain") || is("application/x-www-form-urlencoded") => {
             Ok(Look::Must)
         }
-        BodyKind::Json => {
+        BodyKind::Json | BodyKind::Form => {
             let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
-            let message = format!("{content_type:?} cannot be routed: send application/json");
+            let form = kind == BodyKind::Form;
+            let wanted = if form {
+                "multipart/form-data"
+            } else {
+                "application/json"
+            };
+            let message = format!("{content_type:?} cannot be routed: send {wanted}");
             Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message).closing())
         }
     }
@@ -314,7 +345,7 @@ fn look_plain(headers: &HeaderMap, kind: BodyKind) -> Result<Look, Refusal> {
 
 /// Whether this error is refused even where the body may be anything: two readings of who is asked for.
 fn must_refuse(look: Look, error: &ScanError) -> bool {
-    look == Look::Must || error.is_ambiguous()
+    matches!(look, Look::Must | Look::Form) || error.is_ambiguous()
 }
 
 fn malformed(error: &ScanError) -> Refusal {

@@ -10,15 +10,17 @@ use super::body::Body;
 use super::refusal::Refusal;
 use super::rights::Client;
 use super::waiting::Places;
-use crate::request::{Dialect, STATUS};
+use crate::request::path::decode_part;
+use crate::request::{Dialect, ModelRules, RequestClass, Route, STATUS};
 use crate::source::paddler::{Behind, Page};
-use crate::status::{Health, ModelRow, Snapshot};
-use crate::upstream::Models;
+use crate::status::{Health, ModelRow, Report, Snapshot};
+use crate::upstream::{ModelEntry, Models};
 
 /// What an answer goes by.
 pub(super) struct Known<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) stopping: bool,
+    pub(super) rules: &'a ModelRules,
     pub(super) client: Option<&'a Client>,
     /// What the router is called among routers.
     pub(super) name: &'a str,
@@ -31,7 +33,10 @@ pub(super) fn answer(path: &str, known: &Known<'_>) -> Result<Response<Body>, Re
     match path {
         "/health" | "/v1/health" => health(known.snapshot, known.stopping),
         STATUS => Ok(json_response(&status(known))),
-        _ => Ok(json_response(&models(known.snapshot, known.client))),
+        _ => Ok(json_response(&models(
+            known.snapshot,
+            (known.rules, known.client),
+        ))),
     }
 }
 
@@ -44,26 +49,95 @@ fn status(known: &Known<'_>) -> Value {
     if known.stopping {
         status.health = Some(Health::Failing);
     }
-    if let (Some(client), Some(Models::Listed(models))) = (client, &mut status.models) {
-        models.retain(|model| client.may_use(Some(&model.id), snapshot));
+    if let Some(client) = client {
+        for_client(client, snapshot, &mut status);
     }
     let reports = snapshot.iter().filter_map(|(_, entry)| entry.report());
     let behind = reports.filter_map(|report| report.extensions.get::<Behind>());
     json!(Page::new(Behind::of(known.name, behind), status))
 }
 
-/// The union of what the upstreams list, by name: what is listed can be asked for, by this client.
-fn models(snapshot: &Snapshot, client: Option<&Client>) -> Value {
-    let his = |name: &str| client.is_none_or(|client| client.may_use(Some(name), snapshot));
-    let rows: BTreeMap<&str, &ModelRow> = snapshot.models().filter(|(name, _)| his(name)).collect();
-    let entry = |(name, row): (&str, &ModelRow)| {
-        let mut entry = json!({"id": name, "object": "model", "created": 0, "owned_by": "paddler"});
-        if let Some(parent) = row.parent() {
-            entry["parent"] = parent.into();
+/// Of models and adapters, what this client may use.
+fn for_client(client: &Client, snapshot: &Snapshot, status: &mut Report) {
+    let his = |name: &str| client.may_use(Some(name), snapshot);
+    match (&mut status.models, &client.models) {
+        (Some(Models::Listed(models)), _) => models.retain(|model| his(&model.id)),
+        (Some(any), Some(listed)) => {
+            let entries = listed.iter().map(|name| ModelEntry::new(name.clone()));
+            *any = Models::Listed(entries.collect());
         }
-        entry
-    };
-    json!({"object": "list", "data": rows.into_iter().map(entry).collect::<Vec<_>>()})
+        _ => {}
+    }
+    if let Some(adapters) = &mut status.adapters {
+        adapters.running.retain(|name| his(name));
+        adapters.waiting.retain(|name| his(name));
+    }
+}
+
+/// The union of what the upstreams list and of the aliases of what they serve, by name: what is listed can be asked for, by
+/// this client.
+fn models(snapshot: &Snapshot, names: (&ModelRules, Option<&Client>)) -> Value {
+    let rows = rows(snapshot, names).into_iter();
+    let entries = rows.map(|(name, row)| entry(name, row.and_then(ModelRow::parent)));
+    json!({"object": "list", "data": entries.collect::<Vec<_>>()})
+}
+
+/// What can be asked for, and what the upstreams list under that name, unless it stands for others.
+pub(super) fn rows<'a>(
+    snapshot: &'a Snapshot,
+    (rules, client): (&'a ModelRules, Option<&Client>),
+) -> BTreeMap<&'a str, Option<&'a ModelRow>> {
+    let his = |name: &str| client.is_none_or(|client| client.may_ask(name, rules, snapshot));
+    let mut rows: BTreeMap<&str, Option<&ModelRow>> =
+        snapshot.models().map(|(name, row)| (name, Some(row))).collect();
+    for alias in rules.aliases() {
+        // What an upstream has under this name is not what is meant by it.
+        rows.remove(&**alias);
+        if is_served(alias, rules, snapshot) {
+            rows.insert(alias, None);
+        }
+    }
+    rows.retain(|name, _| his(name));
+    rows
+}
+
+/// Whether somebody serves one of the models that the name stands for.
+fn is_served(alias: &str, rules: &ModelRules, snapshot: &Snapshot) -> bool {
+    rules.targets(alias).any(|target| snapshot.is_served(&target))
+}
+
+fn entry(name: &str, parent: Option<&str>) -> Value {
+    let mut entry = json!({"id": name, "object": "model", "created": 0, "owned_by": "paddler"});
+    if let Some(parent) = parent {
+        entry["parent"] = parent.into();
+    }
+    entry
+}
+
+/// The answer to a GET of one model under a name that stands for another, which no upstream would know. `None`: any other
+/// request.
+pub(super) fn alias(
+    path: &str,
+    route: &Route,
+    snapshot: &Snapshot,
+    (rules, client): (&ModelRules, Option<&Client>),
+) -> Option<Result<Response<Body>, Refusal>> {
+    let name = path.strip_prefix("/v1/models/").map(decode_part)?;
+    rules.targets(&name).next()?;
+    if route.class != RequestClass::Control {
+        return None;
+    }
+    Some(
+        if client.is_some_and(|client| !client.may_ask(&name, rules, snapshot)) {
+            let message = format!("this key may not use the model {name:?}");
+            Err(Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message))
+        } else if is_served(&name, rules, snapshot) {
+            Ok(json_response(&entry(&name, None)))
+        } else {
+            let message = format!("no upstream serves what the model {name:?} stands for");
+            Err(Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message))
+        },
+    )
 }
 
 /// Whether anyone can serve.

@@ -10,7 +10,7 @@
 //! | what a request says of itself | `headers`, `asked` (headers of our own), `vetting` (what two servers could read in two ways), `decode`, `peer` |
 //! | whose it is, and what that key opens | `keys`, `rights`, `permit`, `rate` |
 //! | what goes with it | `trace`, `forwarded`, `timeouts`, `held` (its body) |
-//! | what comes back | `body`, `refusal`, `local` (answers of our own), `usage` (tokens), `upgrade` (WebSockets) |
+//! | what comes back | `body`, `refusal`, `local` (answers of our own), `usage` (tokens), `renamed` (the model's name), `upgrade` (WebSockets) |
 //! | the listener | `server`, `line` (one connection), `preface`, `http2`, `tls`, `peer` |
 //!
 //! # The words of the wire
@@ -24,17 +24,19 @@
 //! |---|---|---|
 //! | `bad_path`, `bad_host`, `bad_method`, `bad_header` | 400 | that part of the head cannot be read, or in two ways; the message says which |
 //! | `unexpected_body`, `trailers` | 400 | a body where engines read none, or fields after it: send it without |
-//! | `malformed_body` | 400 | no JSON, two models, or not compressed as `Content-Encoding` says |
+//! | `malformed_body` | 400 | no JSON, two models, a form that two servers could read in two ways, or not compressed as `Content-Encoding` says |
 //! | `broken_body` | 400 | the body ended before its end |
 //! | `websocket` | 400, 403 | it does not begin with GET; they are closed (`websockets: open`) |
 //! | `api_key` | 401 | no key, or one that is not known |
 //! | `admin_path` | 403 | the path shows or changes the inside of an engine (`admin_paths: open`) |
 //! | `model_not_allowed` | 403 | the key does not open this model |
+//! | `context_length_exceeded` | 400 | the prompt surely is longer than the context of each upstream with the model; the message says by how much |
+//! | `not_capable` | 404 | no upstream with the model can do such work, or take images or sounds (`capabilities`) |
 //! | `model_not_found` | 404 | no upstream has it; the message names those that are known |
 //! | `connect` | 405 | this is not a forward proxy |
 //! | `slow_body` | 408 | the body came too slowly (`limits.body_idle`) |
 //! | `body_too_large` | 413 | more than `limits.body` |
-//! | `content_type`, `content_encoding` | 415 | its model cannot be read: send JSON, uncompressed or as gzip, deflate, zstd or br |
+//! | `content_type`, `content_encoding` | 415 | its model cannot be read: send JSON, uncompressed or as gzip, deflate, zstd or br, and files as a form (`multipart/form-data`), uncompressed |
 //! | `foreign_host` | 421 | asked in absolute form under a name that is not ours (`server_names`) |
 //! | `key_rate`, `key_tokens`, `key_concurrency` | 429 | the key's allowance is used up: wait as long as `Retry-After` says |
 //! | `buffers_full` | 429 | all bodies together take `limits.buffered_bodies`; the slowest to come in give way first |
@@ -75,15 +77,18 @@
 //! | `x-paddler-timeout-first-byte`, `x-paddler-timeout-idle`, `x-paddler-timeout-whole` | anybody | the same, above 0 | be no later than this; never later than `timeouts` allow |
 //! | `x-paddler-priority` | `trusted_peers` | `high` or `critical` (1), `standard` (0), `sheddable` (-1), or a whole number | above 0 is served first, below 0 may be shed |
 //! | `x-paddler-tenant` | `trusted_peers` | 1 to 256 bytes | who pays: tenants share a full pool |
+//! | `x-paddler-explain` | `trusted_peers`, and keys with `explain: true` | `1` | tell in the answer why it went where it went |
 //! | `x-request-id` | anybody | as it is; a new one without | stands in the log, and goes to the engine and back |
 //!
-//! From whoever is not trusted, priority and tenant are removed.
+//! From whoever is not trusted, priority and tenant are removed; what asks for an explanation always is.
 //!
 //! ## Headers of answers
 //!
 //! | header | says |
 //! |---|---|
 //! | `x-paddler-reason` | why it was refused here |
+//! | `x-paddler-upstream` | which upstream answered, where `forwarding.name_upstream` says always, and where it is explained |
+//! | `x-paddler-explain` | the way through the tree in a line of at most 1 KiB, where that was asked for; where nobody was found, why |
 //! | `retry-after`, `retry-after-ms` | when to come again |
 //! | `x-should-retry` | whether the same request may do better another time |
 //! | `x-request-id`, `x-upstream-request-id` | the request's id, and the engine's own |
@@ -134,6 +139,7 @@ mod preface;
 mod rate;
 mod refusal;
 mod relay;
+mod renamed;
 #[cfg(feature = "http2")]
 mod rest;
 mod rewrite;
@@ -142,6 +148,7 @@ mod router;
 mod sending;
 mod server;
 mod serving;
+mod shown;
 mod story;
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::refusal::Refusal;
+use super::local;
+use super::refusal::{Refusal, named};
 use super::rights::Client;
 use super::waiting::{NoPlace, Places};
 use crate::Moment;
 use crate::queue::QueueFull;
-use crate::request::RequestFacts;
+use crate::request::{ModelRules, RequestFacts};
 use crate::status::Published;
 
 /// What an answer goes by.
@@ -22,6 +23,7 @@ pub(super) struct Known<'a> {
     /// When to come again where nothing says it better.
     pub(super) retry_after: Duration,
     pub(super) facts: &'a RequestFacts,
+    pub(super) models: &'a ModelRules,
     /// Who asks, if that is known.
     pub(super) client: Option<&'a Client>,
 }
@@ -30,6 +32,8 @@ impl NoPlace {
     pub(super) fn refusal(self, known: &Known<'_>) -> Refusal {
         let model = known.facts.model.as_deref();
         let asked = (model, known.facts.only.as_deref());
+        let named = named(model, known.facts.asked.as_deref());
+        let model = named.as_deref();
         let snapshot = known.published.load();
         if let Some(paused) = Refusal::of_pause(self.ending(), &snapshot, asked, known.now) {
             return paused;
@@ -47,7 +51,8 @@ impl NoPlace {
                         waited.as_secs_f64()
                     );
                 }
-                if refusal.status == StatusCode::NOT_FOUND {
+                refusal = refusal.with_length(known.facts.least_tokens, &snapshot);
+                if refusal.reason == "model_not_found" {
                     refusal.message = format!("{}; known: {}", refusal.message, known.models());
                 }
                 refusal
@@ -88,12 +93,8 @@ impl Known<'_> {
     /// The names that could have been asked for, as many as a person would read.
     fn models(&self) -> String {
         let snapshot = self.published.load();
-        let his = |name: &&str| {
-            self.client
-                .is_none_or(|client| client.may_use(Some(name), &snapshot))
-        };
-        let mut names: Vec<_> = snapshot.models().map(|(name, _)| name).filter(his).collect();
-        names.sort_unstable();
+        let rows = local::rows(&snapshot, (self.models, self.client));
+        let mut names: Vec<_> = rows.into_keys().collect();
         let more = names.len().saturating_sub(20);
         names.truncate(20);
         let listed = names.join(", ");

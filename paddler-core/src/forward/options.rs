@@ -2,7 +2,6 @@
 //!
 //! Its defaults are those of the config file, which gives their reasons.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +9,10 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::rights::Authorise;
-use crate::config::{AdminPaths, Forwarding, Limits, ModelTimeouts, Network, Retry, WebSockets};
+use crate::config::{AdminPaths, Forwarding, Limits, Network, Retry, WebSockets};
 use crate::observe::Telemetry;
 use crate::queue::QueueLimits;
-use crate::request::{RequestFacts, ScanLimits};
+use crate::request::{ModelRules, RequestFacts, ScanLimits};
 
 /// How a router behaves.
 #[derive(Debug, Clone)]
@@ -37,6 +36,9 @@ pub struct RouterOptions {
     pub websockets: WebSockets,
     /// Who may use the router. Default `None`: everybody who can connect.
     pub keys: Option<Arc<dyn Authorise>>,
+    /// What is meant by the names of models that clients ask for, and what is special about each. Default: each name is what it
+    /// says.
+    pub models: Arc<ModelRules>,
     /// Adds what the host knows of a request: priority, tenant, session. Default `None`: every request is standard.
     pub annotate: Option<Arc<dyn Annotate>>,
     /// Who is told what becomes of each request. Default `None`: nobody, which costs nothing.
@@ -75,6 +77,7 @@ impl Default for RouterOptions {
             admin: AdminPaths::default(),
             websockets: WebSockets::default(),
             keys: None,
+            models: Arc::default(),
             annotate: None,
             telemetry: None,
             server_names: Vec::new(),
@@ -88,7 +91,7 @@ impl Default for RouterOptions {
     }
 }
 
-/// How long each stage of a request may take. An [`UpstreamSpec`](crate::upstream::UpstreamSpec) may say otherwise for its
+/// How long each stage of a request may take. [`ModelSettings`](crate::request::ModelSettings) may say otherwise for a model. An [`UpstreamSpec`](crate::upstream::UpstreamSpec) may say otherwise for its
 /// upstream, and a client may shorten `first_byte`, `idle` and `whole` by header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,8 +102,6 @@ pub struct Timeouts {
     pub idle: Duration,
     /// From the head of the request to the last byte of the answer: [`crate::config::Timeouts::whole`].
     pub whole: Option<Duration>,
-    /// What is different for a model: [`crate::config::Timeouts::models`].
-    pub models: BTreeMap<String, ModelTimeouts>,
     /// From one piece of the client's body to the next: [`Limits::body_idle`].
     pub body_idle: Duration,
     /// From one piece to the next, in either direction of a WebSocket: [`crate::config::Timeouts::tunnel_idle`].
@@ -114,7 +115,6 @@ impl Default for Timeouts {
             first_byte: timeouts.first_byte,
             idle: timeouts.idle,
             whole: timeouts.whole,
-            models: timeouts.models,
             body_idle: Limits::default().body_idle,
             tunnel_idle: timeouts.tunnel_idle,
         }

@@ -18,11 +18,8 @@ const MOST: usize = 65_536;
 /// The longest id, in bytes.
 const LONGEST: usize = 256;
 
-/// How much of an answer is looked at for ids, in bytes: they stand at its beginning.
+/// How much of an answer is looked at for its id, in bytes: it stands at its beginning.
 const LOOKED_AT: usize = 4 << 10;
-
-/// How many ids of one answer are remembered: its own is among the first.
-const EACH: usize = 4;
 
 /// Paths under which things are kept, without `/v1`.
 const KEEPS: [&str; 5] = ["/responses", "/files", "/batches", "/conversations", "/uploads"];
@@ -33,10 +30,13 @@ fn below(path: &str) -> Option<&str> {
     KEEPS.iter().find_map(|keeps| path.strip_prefix(keeps))
 }
 
+/// What stands below such a path and is no id.
+const WORDS: [&str; 2] = ["compact", "input_tokens"];
+
 /// The id in a path such as `/v1/responses/ID/cancel`.
 pub(super) fn in_path(path: &str) -> Option<&str> {
     let id = below(path)?.strip_prefix('/')?.split('/').next()?;
-    Some(id).filter(|id| !id.is_empty())
+    Some(id).filter(|id| !id.is_empty() && !WORDS.contains(id))
 }
 
 /// Remembers who keeps what.
@@ -57,10 +57,10 @@ impl Owners {
         table.by_id.get(id).cloned()
     }
 
+    /// The first who gives an id keeps it: an engine may let clients choose theirs.
     fn remember(&self, id: &str, owner: &UpstreamId) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = table.by_id.get_mut(id) {
-            known.clone_from(owner);
+        if table.by_id.contains_key(id) {
             return;
         }
         if table.order.len() >= MOST
@@ -73,7 +73,7 @@ impl Owners {
         table.by_id.insert(id, owner.clone());
     }
 
-    /// Looks for ids in the answer to a request that makes something to be kept; `None` for any other, and where it cannot be
+    /// Looks for the id in the answer to a request that makes something to be kept; `None` for any other, and where it cannot be
     /// read.
     pub(super) fn learn(
         self: &Arc<Self>,
@@ -84,61 +84,100 @@ impl Owners {
         let makes = method == Method::POST && below(path).is_some();
         (makes && good && !headers.contains_key(CONTENT_ENCODING)).then(|| Learner {
             owners: self.clone(),
-            seen: Vec::new(),
-            from: 0,
-            found: 0,
+            taken: 0,
+            depth: 0,
+            text: None,
+            key: String::new(),
+            is_key: true,
+            within_response: false,
+            done: false,
         })
     }
 }
 
-/// Watches the beginning of an answer for the ids in it.
+/// Watches the beginning of an answer for its id: that of the object, or of the `response` in the first event of a stream.
+/// Whatever stands deeper is not its own, and may be what its client has written.
 #[derive(Debug)]
 pub(super) struct Learner {
     owners: Arc<Owners>,
-    seen: Vec<u8>,
-    /// What is before it has been looked at.
-    from: usize,
-    found: usize,
+    taken: usize,
+    depth: u32,
+    /// The string that it is in, and whether the last byte was an escape. More of it than an id may have is not kept.
+    text: Option<(String, bool)>,
+    /// The last key of an object.
+    key: String,
+    /// What comes next is a key.
+    is_key: bool,
+    /// In the `response` of an event.
+    within_response: bool,
+    done: bool,
 }
 
 impl Learner {
     /// These bytes pass, which this upstream has sent. Says whether there is more to come.
     pub(super) fn saw(&mut self, bytes: &[u8], owner: &UpstreamId) -> bool {
-        let room = LOOKED_AT - self.seen.len();
-        self.seen.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        while self.found < EACH {
-            let Some((id, end)) = next_id(&self.seen, self.from) else {
-                break;
-            };
-            self.owners.remember(id, owner);
-            (self.from, self.found) = (end, self.found + 1);
+        for byte in bytes {
+            if self.done || self.taken == LOOKED_AT {
+                return false;
+            }
+            self.taken += 1;
+            match self.text.take() {
+                Some(text) => self.in_text(text, *byte, owner),
+                None => self.between(*byte),
+            }
         }
-        self.found < EACH && self.seen.len() < LOOKED_AT
+        !self.done
     }
-}
 
-/// The next `"id": "..."` that is whole, and where it ends.
-fn next_id(seen: &[u8], mut from: usize) -> Option<(&str, usize)> {
-    const KEY: &[u8] = b"\"id\"";
-    loop {
-        let key = from + seen.get(from..)?.windows(KEY.len()).position(|at| at == KEY)?;
-        from = key + KEY.len();
-        let rest = seen[from..].trim_ascii_start();
-        let Some(value) = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start) else {
-            continue;
-        };
-        let Some(text) = value.strip_prefix(b"\"") else {
-            continue;
-        };
-        let begins = seen.len() - text.len();
-        // What is not whole yet is looked at again.
-        let length = text.iter().position(|byte| *byte == b'"')?;
-        let id = std::str::from_utf8(&text[..length]).ok();
-        let plain = |id: &&str| (1..=LONGEST).contains(&id.len()) && !id.contains(['\\', '/']);
-        if let Some(id) = id.filter(plain) {
-            return Some((id, begins + length));
+    fn in_text(&mut self, (mut text, escaped): (String, bool), byte: u8, owner: &UpstreamId) {
+        if byte == b'"' && !escaped {
+            return self.ends(text, owner);
         }
-        from = begins + length;
+        if text.len() <= LONGEST {
+            // What is no plain text is no id either.
+            text.push(if byte.is_ascii_graphic() {
+                char::from(byte)
+            } else {
+                '/'
+            });
+        }
+        self.text = Some((text, byte == b'\\' && !escaped));
+    }
+
+    fn ends(&mut self, text: String, owner: &UpstreamId) {
+        if self.is_key {
+            self.key = text;
+            return;
+        }
+        let own = self.depth == 1 || (self.depth == 2 && self.within_response);
+        let plain = (1..=LONGEST).contains(&text.len()) && !text.contains(['\\', '/']);
+        if own && self.key == "id" && plain {
+            self.owners.remember(&text, owner);
+            self.done = true;
+        }
+    }
+
+    /// Before the first object stands nothing, or how an event begins.
+    fn between(&mut self, byte: u8) {
+        match byte {
+            b'"' if self.depth > 0 => self.text = Some((String::new(), false)),
+            b'{' | b'[' => {
+                self.depth += 1;
+                if self.depth == 2 {
+                    self.within_response = byte == b'{' && self.key == "response";
+                }
+                self.is_key = byte == b'{';
+            }
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                self.is_key = true;
+                // It has none.
+                self.done |= self.depth == 0;
+            }
+            b':' => self.is_key = false,
+            b',' => self.is_key = true,
+            _ => {}
+        }
     }
 }
 
@@ -167,6 +206,8 @@ mod tests {
             ("/v1/conversations/c/items", Some("c")),
             ("/v1/responses", None),
             ("/v1/responses/", None),
+            ("/v1/responses/compact", None),
+            ("/v1/responses/input_tokens", None),
             ("/v1/models/m", None),
             ("/v1/filesystem/a", None),
         ] {
@@ -175,11 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_found_however_the_answer_is_cut() {
+    fn the_id_is_found_however_the_answer_is_cut() {
         let answers = [
             r#"{"id":"resp_1","object":"response","output":[{"id" : "msg_1"}]}"#,
             "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\"}}\n\n",
-            r#"{"what": "id", "id": 7, "id": null, "id": "resp_1"}"#,
+            r#"{"what": "id", "metadata": {"id": "msg_1"}, "list": ["id", "msg_1"], "id" : "resp_1"}"#,
+            r#"{"quoted": "\"id\":\"msg_1\"", "response": {"id": "resp_1"}}"#,
         ];
         for answer in answers {
             for cut in 1..answer.len() {
@@ -189,26 +231,41 @@ mod tests {
                     learner.saw(piece, &owner("a"));
                 }
                 assert_eq!(owners.of("resp_1"), Some(owner("a")), "{cut}: {answer}");
+                assert_eq!(owners.of("msg_1"), None, "{cut}: {answer}");
             }
         }
     }
 
     #[test]
-    fn what_is_remembered_of_an_answer_and_of_all_has_a_bound() {
+    fn what_a_client_has_written_moves_nobodys_id() {
+        let owners = Arc::new(Owners::default());
+        learner(&owners).saw(br#"{"id":"resp_victim"}"#, &owner("a"));
+        for answer in [
+            r#"{"metadata":{"id":"resp_victim"},"id":"resp_2"}"#,
+            r#"{"id":"resp_victim"}"#,
+            r#"{"metadata":{"response":{"id":"resp_victim"}}}"#,
+            r#"{"other":{"id":"resp_victim"}}"#,
+            r#"[{"id":"resp_victim"}]"#,
+        ] {
+            learner(&owners).saw(answer.as_bytes(), &owner("b"));
+            assert_eq!(owners.of("resp_victim"), Some(owner("a")), "{answer}");
+        }
+        assert_eq!(owners.of("resp_2"), Some(owner("b")));
+    }
+
+    #[test]
+    fn what_is_remembered_and_looked_at_has_a_bound() {
         let owners = Arc::new(Owners::default());
         let mut watching = learner(&owners);
-        let many: String = (0..9).map(|n| format!(r#"{{"id":"x{n}"}}"#)).collect();
-        assert!(!watching.saw(many.as_bytes(), &owner("a")), "enough");
-        assert!(owners.of("x3").is_some() && owners.of("x4").is_none());
-        let mut watching = learner(&owners);
-        let far = format!("{}\"id\":\"far\"", " ".repeat(LOOKED_AT));
+        let far = format!("{{{}\"id\":\"far\"", " ".repeat(LOOKED_AT));
         assert!(!watching.saw(far.as_bytes(), &owner("a")));
         assert!(!watching.saw(far.as_bytes(), &owner("a")));
         assert_eq!(owners.of("far"), None);
+        owners.remember("first", &owner("a"));
         for n in 0..MOST {
             owners.remember(&format!("n{n}"), &owner("b"));
         }
-        assert_eq!((owners.of("x0"), owners.of("n0")), (None, Some(owner("b"))));
+        assert_eq!((owners.of("first"), owners.of("n0")), (None, Some(owner("b"))));
         let table = owners.0.lock().unwrap();
         assert_eq!((table.by_id.len(), table.order.len()), (MOST, MOST));
     }

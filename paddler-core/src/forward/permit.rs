@@ -28,7 +28,8 @@ pub(super) fn permit(
     (facts, scanned): (&RequestFacts, Option<&Scanned>),
     (options, snapshot, now): (&RouterOptions, &Snapshot, Moment),
 ) -> Result<(), Refusal> {
-    check_model(client, (path, query), facts, snapshot)?;
+    let asked = (facts, scanned.is_some());
+    check_model(client, (path, query), asked, (options, snapshot))?;
     if let Some(scanned) = scanned {
         check_adapter(client, &scanned.adapter, snapshot)?;
     }
@@ -39,20 +40,26 @@ pub(super) fn permit(
 fn check_model(
     client: &Client,
     (path, query): (&str, Option<&str>),
-    facts: &RequestFacts,
-    snapshot: &Snapshot,
+    (facts, has_body): (&RequestFacts, bool),
+    (options, snapshot): (&RouterOptions, &Snapshot),
 ) -> Result<(), Refusal> {
     let Some(listed) = &client.models else {
         return Ok(());
     };
     let by_path = path.strip_prefix("/v1/models/").map(decode_part);
-    let model = facts.model.as_deref().or(by_path.as_deref());
+    let asked = facts.asked.as_deref().or(facts.model.as_deref());
     // Some engines take a model there, too, and which of two they believe nobody knows.
-    let mut by_query = query.into_iter().flat_map(models_in);
-    let refused = match by_query.find(|model| !client.may_use(Some(model), snapshot)) {
+    let by_query = query.into_iter().flat_map(models_in);
+    // Where there is no body, the query has been made to name what is meant.
+    let mut others = by_query.filter(|model| has_body || facts.model.as_deref() != Some(&**model));
+    let is_his = match (asked, &by_path) {
+        (None, Some(model)) => client.may_use(Some(model), snapshot),
+        _ => client.may_have(facts, &options.models, snapshot),
+    };
+    let refused = match others.find(|model| !client.may_use(Some(model), snapshot)) {
         Some(model) => Some(model),
-        None if client.may_use(model, snapshot) => return Ok(()),
-        None => model.map(str::to_owned),
+        None if is_his => return Ok(()),
+        None => asked.or(by_path.as_deref()).map(str::to_owned),
     };
     let what = match refused {
         Some(model) => format!("this key may not use the model {model:?}"),

@@ -57,6 +57,15 @@ pub struct Refusal {
     pub error: Option<FilterError>,
 }
 
+/// The model that is asked for, and what that stands for, for a person.
+pub(super) fn named(model: Option<&str>, asked: Option<&str>) -> Option<String> {
+    let model = model?;
+    Some(match asked {
+        Some(asked) => format!("{asked:?} (which is {model:?} here)"),
+        None => format!("{model:?}"),
+    })
+}
+
 /// The node that found nobody, for a person.
 fn node(ending: &Ending) -> String {
     let number = ending.node.get();
@@ -152,8 +161,10 @@ impl Refusal {
     #[must_use]
     pub fn of_walk(ending: &Ending, snapshot: &Snapshot, ask: &Ask<'_>, otherwise: Duration) -> Self {
         let model = ask.facts.model;
+        let named = named(model, ask.facts.asked);
         Self::of_pause(ending, snapshot, (model, ask.only), ask.now)
-            .unwrap_or_else(|| Self::of_ending(ending, model, otherwise))
+            .unwrap_or_else(|| Self::of_ending(ending, named.as_deref(), otherwise))
+            .with_length(ask.facts.least_tokens, snapshot)
     }
 
     /// The part of it that says that all have asked to be left alone, by the model and the names that the request is bound to.
@@ -173,19 +184,31 @@ impl Refusal {
         Some(refusal.retry_after(until.since(now)))
     }
 
-    /// The part of it that says what the tree found wanting. `after`: when to come again, where that helps.
+    /// The part of it that says what the tree found wanting. `model`: as it is [`named`]. `after`: when to come again, where that
+    /// helps.
     pub(super) fn of_ending(ending: &Ending, model: Option<&str>, after: Duration) -> Self {
         use crate::schedule::Reason;
         let reason = Cow::Owned(ending.reason.as_str().to_owned());
         // Who names no model hears of none.
         let the_model =
-            |before: &str| model.map_or(String::new(), |model| format!("{before} the model {model:?}"));
+            |before: &str| model.map_or(String::new(), |model| format!("{before} the model {model}"));
         let refusal = match (&ending.reason, ending.class) {
             (Reason::ModelNotFound, _) => Self::new(
                 StatusCode::NOT_FOUND,
                 reason,
                 format!("no upstream serves{}", the_model("")),
             ),
+            (Reason::NotCapable, _) => {
+                let message = format!("no upstream{} can do such work", the_model(" with"));
+                Self::new(StatusCode::NOT_FOUND, reason, message)
+            }
+            (Reason::ContextLengthExceeded, _) => {
+                let message = format!(
+                    "the prompt is longer than the context of every upstream{}",
+                    the_model(" with")
+                );
+                Self::bad_request("context_length_exceeded", message)
+            }
             (Reason::Draining, _) => {
                 let message = format!("every upstream{} is drained by its operator", the_model(" for"));
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message).retry_after(after)
@@ -220,6 +243,20 @@ impl Refusal {
             error: ending.error.clone(),
             ..refusal
         }
+    }
+
+    /// Says how long the prompt is at least, and how long one may be, where it is too long.
+    #[must_use]
+    pub(super) fn with_length(mut self, least: u32, snapshot: &Snapshot) -> Self {
+        if self.reason == "context_length_exceeded" {
+            let longest = snapshot.iter().filter_map(|(_, entry)| entry.context()).max();
+            let longest = longest.unwrap_or_default();
+            self.message = format!(
+                "{}: it has at least {least} tokens, by a low estimate, and the longest context here has {longest}",
+                self.message
+            );
+        }
+        self
     }
 
     /// What a client is told whose request cannot be read.

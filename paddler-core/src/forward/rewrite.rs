@@ -3,10 +3,32 @@
 //! The bytes of the name are replaced, wherever it stands. All others stay as they came: engines that read a body in another
 //! way than we do read the same as before.
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 use super::intake::Intake;
 use super::refusal::Refusal;
+use crate::request::path::encode_part;
+
+/// Makes a query ask for this model where it names another: that of a WebSocket, which has no body that could.
+pub(super) fn in_query(uri: Uri, asked: &str, model: &str) -> Result<Uri, Refusal> {
+    let Some(query) = uri.query() else { return Ok(uri) };
+    let pairs = query.split('&').map(|pair| match pair.strip_prefix("model=") {
+        Some(name) if name == asked => format!("model={}", encode_part(model)),
+        _ => pair.to_owned(),
+    });
+    let text = format!("{}?{}", uri.path(), pairs.collect::<Vec<_>>().join("&"));
+    text.parse::<Uri>()
+        .map_err(|error| Refusal::bad_request("bad_path", format!("the query cannot be sent on: {error}")))
+}
+
+/// A name as it stands in a form, where a line could end its field.
+fn in_form(model: &str) -> Result<String, Refusal> {
+    if model.contains(char::is_control) {
+        let message = format!("the model {model:?} cannot be asked for in a form");
+        return Err(Refusal::bad_request("malformed_body", message));
+    }
+    Ok(model.to_owned())
+}
 
 /// Makes the body ask for this model, if it names another one. Says whether it had to be changed.
 pub(super) fn ask_for(model: Option<&str>, intake: &mut Intake) -> Result<bool, Refusal> {
@@ -24,7 +46,11 @@ pub(super) fn ask_for(model: Option<&str>, intake: &mut Intake) -> Result<bool, 
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return Err(Refusal::new(status, "content_encoding", message));
     }
-    let name = serde_json::Value::from(model).to_string();
+    let name = if scanned.is_form {
+        in_form(model)?
+    } else {
+        serde_json::Value::from(model).to_string()
+    };
     intake.held.splice(&scanned.model_spans, &name.into());
     Ok(true)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::rate::Rate;
 use crate::Moment;
-use crate::request::RequestFacts;
+use crate::request::{ModelRules, RequestFacts};
 use crate::status::Snapshot;
 
 /// Says who presents a key. Implement it to look keys up elsewhere; `Keys` (feature `keys`) holds them itself.
@@ -48,7 +48,7 @@ pub trait Authorise: fmt::Debug + Send + Sync + 'static {
 pub struct Client {
     /// What he is called, in messages and in the log. Never the key.
     pub name: Arc<str>,
-    /// The models he may use, by any of their names; an adapter may be used by whoever may use its base. Default `None`:
+    /// The models he may use, by any of their names, those by [`ModelRules`] among them; an adapter may be used by whoever may use its base. Default `None`:
     /// all. With a list, each request that goes to an upstream has to name its model, and an adapter that it asks for beside
     /// that (SGLang's `lora_path`, and all keys that begin with `lora`, `adapter` or `peft`) has to be his too; one that goes by
     /// a number (llama.cpp's `lora`) is refused.
@@ -71,6 +71,9 @@ pub struct Client {
     pub tenant: Arc<str>,
     /// The share that the tenant gets of a full pool, against others'. Default 1.
     pub weight: u32,
+    /// Whether he may ask why his requests went where they went, by `x-paddler-explain`: names of upstreams, models and labels
+    /// are in the answer. Default false.
+    pub explain: bool,
     used: Arc<Used>,
 }
 
@@ -127,6 +130,7 @@ impl Client {
             max_in_flight: None,
             priority: 0,
             weight: 1,
+            explain: false,
             used: Arc::default(),
         }
     }
@@ -149,6 +153,32 @@ impl Client {
             (None, _) => true,
             (Some(_), None) => false,
             (Some(listed), Some(model)) => is_among(listed, model, snapshot, DEEPEST),
+        }
+    }
+
+    /// Whether he may ask for this name where these rules say what is meant by it.
+    ///
+    /// A name that stands for others is his if it is on his list, or if all that it stands for is his: which of them a request
+    /// gets must not decide it.
+    pub fn may_ask(&self, name: &str, rules: &ModelRules, snapshot: &Snapshot) -> bool {
+        let mut targets = rules.targets(name).peekable();
+        if targets.peek().is_none() {
+            return self.may_use(Some(name), snapshot);
+        }
+        self.models.as_ref().is_none_or(|listed| listed.contains(name))
+            || targets.all(|target| self.may_use(Some(&target), snapshot))
+    }
+
+    /// Whether he may have the model that his request is for now: the one that he asked for, or one that the host has set.
+    pub(super) fn may_have(&self, facts: &RequestFacts, rules: &ModelRules, snapshot: &Snapshot) -> bool {
+        match (&facts.model, &facts.asked) {
+            (Some(model), Some(asked)) if rules.targets(asked).any(|target| *target == **model) => {
+                self.may_ask(asked, rules, snapshot)
+            }
+            (Some(model), None) => {
+                self.may_use(Some(model), snapshot) && self.may_ask(model, rules, snapshot)
+            }
+            (model, _) => self.may_use(model.as_deref(), snapshot),
         }
     }
 

@@ -14,12 +14,13 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response};
+use http::{Extensions, HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{Instrument as _, warn_span};
 
+use super::accept::Peer;
 use super::body::{Body, BoxError};
 use super::forwarded::Via;
 use super::held::Budget;
@@ -27,11 +28,12 @@ use super::local;
 use super::options::RouterOptions;
 use super::owners::Owners;
 use super::refusal::Refusal;
+use super::shown::Shown;
 use super::story::Story;
 use super::trace;
 use super::waiting::Places;
 use crate::clock::Clock;
-use crate::observe::{End, Metrics, Page};
+use crate::observe::{End, Metrics, Page, guarded};
 use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
@@ -180,6 +182,10 @@ impl Router {
         RouterOptions::clone(&self.0.options.load())
     }
 
+    pub(super) fn options_in_force(&self) -> Arc<RouterOptions> {
+        self.0.options.load_full()
+    }
+
     pub(super) fn places(&self) -> &Places {
         &self.0.places
     }
@@ -198,23 +204,40 @@ impl Router {
         &self.0.published
     }
 
+    /// How many requests wait for a place.
+    pub fn waiting(&self) -> u64 {
+        let waits = self.0.places.waiting();
+        waits.iter().map(|class| class.waiting as u64).sum()
+    }
+
     /// All figures, as a page for Prometheus.
     pub fn metrics_page(&self) -> String {
         let inner = &*self.0;
         let now = inner.clock.now();
+        let options = inner.options.load();
+        let lost = options.telemetry.as_ref();
+        let lost = lost.and_then(|telemetry| guarded(|| telemetry.lost()));
         let page = Page {
+            lost: lost.unwrap_or_default(),
             metrics: &inner.metrics,
             snapshot: &inner.published.load_full(),
             waits: inner.places.waiting(),
             held_back: inner.places.held_back(),
             buffered: inner.budget.held(),
+            walks: Some(inner.places.walks()),
             now,
         };
         page.to_string()
     }
 
+    /// Who waits, counted by class and by model.
+    #[cfg(feature = "manage")]
+    pub fn queue_status(&self) -> crate::manage::QueueStatus {
+        self.0.places.queue_status(&self.0.published.load())
+    }
+
     /// Where a request would go now, and why; nothing is reserved, and nobody waits. `most`: how many upstreams each list names.
-    /// What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
+    /// A name that stands for others counts as what is drawn for it. What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
     ///
     /// ```
     /// use paddler_core::{Clock, Moment};
@@ -235,7 +258,10 @@ impl Router {
     /// # Errors
     /// A filter, cost or condition of the host's has panicked: in which node, and no more.
     pub fn explain(&self, facts: &RequestFacts, most: usize) -> Result<Explained, NodePanicked> {
-        self.0.places.explain(facts, most).map_err(NodePanicked)
+        let mut facts = facts.clone();
+        self.0.options.load().models.resolve(&mut facts);
+        let why = self.0.places.explain(&facts, most).map_err(NodePanicked)?;
+        Ok(why.of(&facts))
     }
 
     /// Answers a request that its host refuses before it gets here: counted and logged as the router's own refusals are.
@@ -257,10 +283,11 @@ impl Router {
     }
 
     /// Of a request that has just come, for whoever wants to know.
-    fn begin_story(&self, id: &HeaderValue, method: &Method) -> Story {
+    fn begin_story(&self, id: &HeaderValue, method: &Method, from: &Extensions) -> Story {
         let options = self.0.options.load();
         let id = id.to_str().unwrap_or_default();
-        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method)
+        let peer = from.get::<Peer>();
+        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method, peer)
     }
 
     /// Answers a request.
@@ -289,7 +316,8 @@ impl Router {
             began: Instant::now(),
             id: id.clone(),
             span: span.clone(),
-            story: self.begin_story(&id, &parts.method),
+            story: self.begin_story(&id, &parts.method, &parts.extensions),
+            shown: Shown::default(),
         };
         let route =
             passage::path(&parts.uri).and_then(|path| Ok((Route::of(parts.method.as_str(), &path)?, path)));
@@ -322,6 +350,7 @@ impl Router {
             refusal.into_response(dialect)
         });
         trace::answer_with(response.headers_mut(), &id);
+        arrival.shown.say(response.headers_mut());
         arrival.in_flight = None;
         arrival.story.status(response.status().as_u16(), refused);
         arrival.story.end(End::Here, None);

@@ -12,6 +12,7 @@ use super::no_place::Known;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
+use super::shown::Shown;
 use super::story::Story;
 use super::waiting::{NAMED, NoPlace, Owed, Places};
 use crate::clock::Clock;
@@ -75,6 +76,8 @@ pub(super) struct Sending<'a> {
     in_use: Option<&'a mut InUse>,
     /// Where it is told what becomes of it.
     story: &'a mut Story,
+    /// What its client is shown of it.
+    shown: &'a mut Shown,
     /// What that has been held against an upstream for.
     receipts: Vec<FaultReceipt>,
     /// What the client gets if nobody else takes it.
@@ -89,7 +92,7 @@ impl<'a> Sending<'a> {
         facts: &'a RequestFacts,
         outgoing: &'a Outgoing,
         in_use: Option<&'a mut InUse>,
-        story: &'a mut Story,
+        (story, shown): (&'a mut Story, &'a mut Shown),
     ) -> Self {
         Self {
             means,
@@ -101,6 +104,7 @@ impl<'a> Sending<'a> {
             was_work: false,
             in_use,
             story,
+            shown,
             receipts: Vec::new(),
             last: None,
             soonest: None,
@@ -129,7 +133,8 @@ impl<'a> Sending<'a> {
                 let waited = clock.now().since(self.facts.arrived);
                 metrics.waited(Priority::of(self.facts.priority), waited);
             }
-            self.story.placed(&mut place);
+            self.shown.placed(&place);
+            let traceparent = self.story.placed(&mut place, || places.next_seed());
             self.once = place.upstream.sends_once();
             let how = How {
                 clock,
@@ -137,6 +142,7 @@ impl<'a> Sending<'a> {
                 once: self.once,
                 replayable: self.facts.replayable && !self.once,
                 replay: self.replayed,
+                traceparent: traceparent.as_ref(),
             };
             let mut owed = place.owed.take();
             if let Some(owed) = &mut owed {
@@ -145,6 +151,7 @@ impl<'a> Sending<'a> {
             self.say_worked_on(true);
             let result = attempt(place, self.outgoing, how).await;
             self.story.attempted(&result);
+            self.shown.attempted(&result);
             match result {
                 Ok(answered) => {
                     if let Some(owed) = &mut owed {
@@ -378,6 +385,7 @@ impl<'a> Sending<'a> {
             _ => {
                 if self.facts.detail != Detail::Nothing {
                     let why = self.means.places.explain(self.facts, NAMED);
+                    self.shown.unplaced(why.as_ref().ok());
                     self.story.unplaced(why.ok());
                 }
                 Err(self.no_place(no_place))
@@ -400,6 +408,7 @@ impl<'a> Sending<'a> {
             ..
         } = self.means;
         no_place.refusal(&Known {
+            models: &options.models,
             places,
             published,
             now: clock.now(),

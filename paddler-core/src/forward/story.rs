@@ -6,43 +6,63 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 
+use super::accept::Peer;
 use super::attempt::{Answered, Failed};
+use super::trace::{self, KNOWN, Parent, SAMPLED};
 use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
-use crate::observe::{End, Sent, Telemetry, Trail, class_of, guarded};
+use crate::observe::{End, Measured, Sent, Telemetry, TraceSpan, Trail, class_of, guarded};
 use crate::queue::Used;
 use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained};
 use crate::upstream::UpstreamId;
 
-/// The trail of a request, if somebody wants it.
+/// The trail of a request, if somebody wants it, and what is measured of it in any case.
 #[derive(Debug, Default)]
-pub(super) struct Story(Option<Box<Open>>);
+pub(super) struct Story {
+    open: Option<Box<Open>>,
+    measured: Option<Measured>,
+}
 
 #[derive(Debug)]
 struct Open {
     to: Arc<dyn Telemetry>,
     clock: Clock,
     trail: Trail,
+    /// What its trace is marked with.
+    flags: u8,
 }
 
 impl Story {
-    pub(super) fn begin(to: Option<&Arc<dyn Telemetry>>, clock: Clock, id: &str, method: &Method) -> Self {
+    pub(super) fn begin(
+        to: Option<&Arc<dyn Telemetry>>,
+        clock: Clock,
+        id: &str,
+        method: &Method,
+        peer: Option<&Peer>,
+    ) -> Self {
         let open = |to: &Arc<dyn Telemetry>| {
             Box::new(Open {
                 to: to.clone(),
                 clock,
-                trail: empty(id, method.as_str(), clock.now()),
+                trail: Trail {
+                    address: peer.map(|peer| peer.0.ip().to_canonical()),
+                    ..Trail::begun(id, method.as_str(), "", clock.now())
+                },
+                flags: 0,
             })
         };
-        Self(to.map(open))
+        Self {
+            open: to.map(open),
+            measured: None,
+        }
     }
 
     fn tell(&mut self, change: impl FnOnce(&mut Trail, Moment)) {
-        if let Some(open) = &mut self.0 {
+        if let Some(open) = &mut self.open {
             change(&mut open.trail, open.clock.now());
         }
     }
@@ -64,6 +84,39 @@ impl Story {
         self.tell(|trail, _| trail.client = Some(name.clone()));
     }
 
+    /// Makes it a span of its trace, or of a new one, if somebody wants that: whoever gets it next belongs to that.
+    pub(super) fn trace(&mut self, headers: &mut HeaderMap, mut draw: impl FnMut() -> u64) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        let parent = trace::parent(headers);
+        let trace_id = parent.map_or_else(
+            || (u128::from(draw()) << 64) | u128::from(draw() | 1),
+            |parent| parent.trace_id,
+        );
+        let sampled = parent.map(|parent| parent.flags & SAMPLED != 0);
+        if guarded(|| open.to.traces(sampled, trace_id)) != Some(true) {
+            return;
+        }
+        let span = Parent {
+            trace_id,
+            span_id: draw() | 1,
+            flags: parent.map_or(0, |parent| parent.flags & KNOWN) | SAMPLED,
+        };
+        let state = parent.and_then(|_| headers.get("tracestate")?.to_str().ok());
+        open.trail.span = Some(TraceSpan {
+            trace_id,
+            span_id: span.span_id,
+            parent_id: parent.map(|parent| parent.span_id),
+            state: state.map(Into::into),
+        });
+        if parent.is_none() {
+            headers.remove("tracestate");
+        }
+        open.flags = span.flags;
+        trace::set_parent(headers, trace::traceparent(span));
+    }
+
     /// What upstreams are told of its trace.
     pub(super) fn traced(&mut self, headers: &HeaderMap) {
         self.tell(|trail, _| {
@@ -74,38 +127,70 @@ impl Story {
 
     /// How much of why it gets its place is to be kept.
     pub(super) fn detail(&self, facts: &RequestFacts) -> Detail {
-        let asked = self.0.as_ref().and_then(|open| guarded(|| open.to.detail(facts)));
+        let asked = self
+            .open
+            .as_ref()
+            .and_then(|open| guarded(|| open.to.detail(facts)));
         asked.unwrap_or_default()
     }
 
     /// Whether its answer is to be read for the tokens it uses.
     pub(super) fn reads_usage(&self) -> bool {
-        let asked = self.0.as_ref().and_then(|open| guarded(|| open.to.reads_usage()));
+        let asked = self
+            .open
+            .as_ref()
+            .and_then(|open| guarded(|| open.to.reads_usage()));
         asked.unwrap_or_default()
+    }
+
+    /// It counts for the model that it asks for.
+    pub(super) fn measure(&mut self, measured: Measured) {
+        self.measured = Some(measured);
+    }
+
+    fn count(&mut self, change: impl FnOnce(&mut Measured)) {
+        if let Some(measured) = &mut self.measured {
+            change(measured);
+        }
     }
 
     /// It looks for a place.
     pub(super) fn began(&mut self, facts: &RequestFacts) {
         self.tell(|trail, now| (trail.facts, trail.began) = (Some(facts.clone()), Some(now)));
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             guarded(|| open.to.began(&open.trail));
         }
     }
 
-    /// It has a place.
-    pub(super) fn placed(&mut self, place: &mut Place) {
+    /// It has a place. Gives what the upstream is told of its trace, if that is not what all are told.
+    pub(super) fn placed(&mut self, place: &mut Place, draw: impl FnOnce() -> u64) -> Option<HeaderValue> {
+        // It is there for the log, too.
         let why = place.why.take();
+        let open = self.open.as_ref();
+        let attempt = open.and_then(|open| {
+            let span = open.trail.span.as_ref()?;
+            Some(Parent {
+                trace_id: span.trace_id,
+                span_id: draw() | 1,
+                flags: open.flags,
+            })
+        });
         self.tell(|trail, at| {
+            let wanted = trail.facts.as_ref().map(|facts| facts.detail);
+            let why = why.filter(|_| wanted.is_some_and(|detail| detail != Detail::Nothing));
             trail.attempts.push(Sent {
                 upstream: place.lease.upstream().clone(),
                 at,
+                span_id: attempt.map(|attempt| attempt.span_id),
                 why,
                 ended: None,
+                ended_at: None,
             });
         });
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             guarded(|| open.to.placed(&open.trail));
         }
+        attempt.map(trace::traceparent)
     }
 
     /// Nobody was found.
@@ -119,6 +204,7 @@ impl Story {
             let Some(sent) = trail.attempts.last_mut() else {
                 return;
             };
+            sent.ended_at = Some(now);
             sent.ended = Some(match result {
                 Ok(_) => "answered",
                 Err(Failed::NotSent { .. }) => "not_sent",
@@ -136,6 +222,7 @@ impl Story {
 
     /// It is answered with this status, and this error of ours, if it is one.
     pub(super) fn status(&mut self, status: u16, refused: Option<Cow<'static, str>>) {
+        self.count(|measured| measured.status(status));
         self.tell(|trail, now| {
             trail.status = Some(status);
             trail.answered.get_or_insert(now);
@@ -147,12 +234,14 @@ impl Story {
 
     /// Whether the answer that comes is a stream of events.
     pub(super) fn streams(&mut self, events: bool) {
+        self.count(|measured| measured.streams(events));
         self.tell(|trail, _| trail.events = events);
     }
 
     /// A piece of the answer passes.
     pub(super) fn saw(&mut self, bytes: usize) {
-        if let Some(open) = &mut self.0 {
+        self.count(Measured::saw);
+        if let Some(open) = &mut self.open {
             let trail = &mut open.trail;
             trail.pieces += 1;
             trail.answer_bytes += bytes as u64;
@@ -165,6 +254,7 @@ impl Story {
     /// What the answer says that it used.
     pub(super) fn used(&mut self, used: Used) {
         if let Used::Tokens { prompt, output } = used {
+            self.count(|measured| measured.used(prompt, output));
             self.tell(|trail, _| (trail.prompt_tokens, trail.output_tokens) = (prompt, Some(output)));
         }
     }
@@ -177,7 +267,10 @@ impl Story {
                 trail.reason = Some(reason.into());
             }
         });
-        *self = Self(None);
+        if let Some(measured) = self.measured.take() {
+            measured.end(end);
+        }
+        self.open = None;
     }
 }
 
@@ -193,32 +286,5 @@ impl Drop for Open {
 fn served_by(sent: &mut Sent, upstream: &UpstreamId) {
     if sent.upstream != *upstream {
         sent.upstream.clone_from(upstream);
-    }
-}
-
-fn empty(id: &str, method: &str, arrived: Moment) -> Trail {
-    Trail {
-        id: id.into(),
-        method: method.into(),
-        path: Box::default(),
-        class: class_of(None),
-        facts: None,
-        client: None,
-        traceparent: None,
-        arrived,
-        began: None,
-        attempts: Vec::new(),
-        unplaced: None,
-        answered: None,
-        first_byte: None,
-        ended: None,
-        end: None,
-        status: None,
-        reason: None,
-        answer_bytes: 0,
-        pieces: 0,
-        events: false,
-        prompt_tokens: None,
-        output_tokens: None,
     }
 }

@@ -40,10 +40,8 @@ pub(super) struct Stages {
 }
 
 impl Allowed {
-    /// For a request for this model whose head came at `began`.
-    pub(super) fn new(timeouts: &Timeouts, model: Option<&str>, asked: Times, began: Instant) -> Self {
-        let of_model = || timeouts.models.get(model?).copied();
-        let model = of_model().unwrap_or_default();
+    /// For a request whose model has these times, and whose head came at `began`.
+    pub(super) fn new(timeouts: &Timeouts, model: ModelTimeouts, asked: Times, began: Instant) -> Self {
         let whole = model.whole.or(timeouts.whole);
         let whole = [whole, asked.whole].into_iter().flatten().min();
         // Beyond the end of time there is none.
@@ -112,14 +110,20 @@ mod tests {
     fn timeouts() -> Timeouts {
         let mut timeouts = Timeouts::default();
         (timeouts.first_byte, timeouts.idle, timeouts.whole) = (s(600), s(60), Some(s(7_200)));
-        let big = ModelTimeouts {
-            first_byte: Some(s(1_800)),
-            whole: Some(s(3_600)),
-            ..ModelTimeouts::default()
-        };
-        timeouts.models.insert("big".into(), big);
         timeouts
     }
+
+    const SMALL: ModelTimeouts = ModelTimeouts {
+        first_byte: None,
+        idle: None,
+        whole: None,
+    };
+
+    const BIG: ModelTimeouts = ModelTimeouts {
+        first_byte: Some(s(1_800)),
+        idle: None,
+        whole: Some(s(3_600)),
+    };
 
     #[tokio::test(start_paused = true)]
     async fn the_model_goes_before_the_upstream_and_that_before_all() {
@@ -134,10 +138,10 @@ mod tests {
             (stages.first_byte, stages.idle, stages.ends.unwrap() - now)
         };
         let none = UpstreamTimeouts::default();
-        assert_eq!(at(None, &none), (s(600), s(60), s(7_200)));
-        assert_eq!(at(Some("small"), &slow), (s(900), s(90), s(7_200)));
-        assert_eq!(at(Some("big"), &none), (s(1_800), s(60), s(3_600)));
-        assert_eq!(at(Some("big"), &slow), (s(1_800), s(90), s(3_600)));
+        assert_eq!(at(SMALL, &none), (s(600), s(60), s(7_200)));
+        assert_eq!(at(SMALL, &slow), (s(900), s(90), s(7_200)));
+        assert_eq!(at(BIG, &none), (s(1_800), s(60), s(3_600)));
+        assert_eq!(at(BIG, &slow), (s(1_800), s(90), s(3_600)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -152,15 +156,15 @@ mod tests {
         let at = |model, seconds| {
             Allowed::new(&timeouts, model, asked(seconds), now).at(&UpstreamTimeouts::default())
         };
-        let short = at(Some("big"), 5);
+        let short = at(BIG, 5);
         assert_eq!(
             (short.first_byte, short.idle, short.ends),
             (s(5), s(5), Some(now + s(5)))
         );
-        let long = at(Some("big"), u64::MAX / 1_000);
+        let long = at(BIG, u64::MAX / 1_000);
         assert_eq!((long.first_byte, long.idle), (s(1_800), s(60)));
         assert_eq!(long.ends, Some(now + s(3_600)));
-        let without = Allowed::new(&Timeouts::default(), None, asked(u64::MAX), now);
+        let without = Allowed::new(&Timeouts::default(), SMALL, asked(u64::MAX), now);
         assert_eq!(without.ends, None, "the end of time is no limit");
     }
 

@@ -1,7 +1,8 @@
 //! By which name is a request found again in logs and traces?
 //!
 //! By its `X-Request-Id`, which is kept if it can stand in a log line and made otherwise, and is sent upstream and returned to
-//! the client. A valid `traceparent` passes as it came.
+//! the client. A valid `traceparent` passes as it came, unless the request becomes a span of its trace: then the upstream is told of
+//! that.
 
 use std::fmt::Write as _;
 
@@ -57,6 +58,53 @@ pub(super) fn settle_trace(headers: &mut HeaderMap, make: Traceparent, draw: imp
     if make == Traceparent::Make {
         headers.insert(TRACEPARENT, new_trace(draw));
     }
+}
+
+/// The trace that a request comes with, and the span of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parent {
+    pub(super) trace_id: u128,
+    pub(super) span_id: u64,
+    pub(super) flags: u8,
+}
+
+/// The bit that says that the caller records it.
+pub(super) const SAMPLED: u8 = 1;
+
+/// The bits that mean something: that one, and that the trace's id was drawn at random. Whoever says something new passes on no
+/// others (W3C Trace Context 2, 3.2.2.5).
+pub(super) const KNOWN: u8 = 3;
+
+/// The trace of a request, if it comes with a valid one.
+pub(super) fn parent(headers: &HeaderMap) -> Option<Parent> {
+    let value = one(headers, &TRACEPARENT)?;
+    let text = value
+        .to_str()
+        .ok()
+        .filter(|text| is_traceparent(text.as_bytes()))?;
+    Some(Parent {
+        trace_id: u128::from_str_radix(&text[3..35], 16).ok()?,
+        span_id: u64::from_str_radix(&text[36..52], 16).ok()?,
+        flags: u8::from_str_radix(&text[53..55], 16).ok()?,
+    })
+}
+
+/// What the next one is told: this span is the one that it belongs to.
+pub(super) fn traceparent(span: Parent) -> HeaderValue {
+    let Parent {
+        trace_id,
+        span_id,
+        flags,
+    } = span;
+    let mut text = Text::default();
+    let written = write!(text, "00-{trace_id:032x}-{span_id:016x}-{flags:02x}");
+    debug_assert!(written.is_ok());
+    value(&text)
+}
+
+/// Puts it into the place of the one that was there.
+pub(super) fn set_parent(headers: &mut HeaderMap, traceparent: HeaderValue) {
+    headers.insert(TRACEPARENT, traceparent);
 }
 
 /// A trace that begins here. Whether it is recorded is not for us to say: it is not marked as sampled.
@@ -215,6 +263,23 @@ mod tests {
             );
         }
         assert!(is_traceparent(made.as_bytes()));
+    }
+
+    #[test]
+    fn a_trace_is_read_and_written_alike() {
+        for text in [TRACE, "00-00000000000000000000000000000001-0000000000000001-03"] {
+            let parent = parent(&map(&[("traceparent", text)])).unwrap();
+            assert_eq!(traceparent(parent), text);
+        }
+        let read = parent(&map(&[("traceparent", TRACE)])).unwrap();
+        assert_eq!((read.span_id, read.flags), (0xb7ad_6b71_6920_3331, SAMPLED));
+        for none in ["", "x", "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+            assert_eq!(parent(&map(&[("traceparent", none)])), None);
+        }
+        assert_eq!(
+            parent(&map(&[("traceparent", TRACE), ("traceparent", TRACE)])),
+            None
+        );
     }
 
     #[test]

@@ -23,10 +23,15 @@ use tracing::debug;
 
 use crate::Moment;
 use crate::clock::Clock;
+#[cfg(feature = "manage")]
+use crate::manage::QueueStatus;
+use crate::observe::Walks;
 use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket, Tried, Used, WaitQueue};
 use crate::request::RequestFacts;
 use crate::schedule::{Class, Ending, Explained, NodeId};
 use crate::status::Published;
+#[cfg(feature = "manage")]
+use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
 use finder::{Finder, News};
 pub(super) use finder::{NAMED, Place};
@@ -122,9 +127,20 @@ impl Places {
         self.queue().waits()
     }
 
+    /// Who waits, counted.
+    #[cfg(feature = "manage")]
+    pub(super) fn queue_status(&self, snapshot: &Snapshot) -> QueueStatus {
+        QueueStatus::of(&self.queue(), snapshot, self.clock.now())
+    }
+
     /// The upstreams whose room is held back for somebody who needs more than is free.
     pub(super) fn held_back(&self) -> Vec<UpstreamId> {
         self.queue().held_back()
+    }
+
+    /// What is counted of walks through the tree.
+    pub(super) fn walks(&self) -> &Walks {
+        &self.finder.walks
     }
 
     /// What a request of this priority that finds no place is told to wait, by how fast the queue has moved; `otherwise`

@@ -3,49 +3,104 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The upper bounds of the buckets, in milliseconds. From what a small model on the same machine takes to the default
-/// limit on the first byte, and on to the longest wait that can be set: a long prompt takes minutes.
-const BOUNDS_MS: [u64; 18] = [
-    5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
-    1_800_000, 3_600_000,
-];
+/// The upper bounds of the buckets, in nanoseconds.
+pub(super) type Bounds = &'static [u64];
+
+const fn nanos<const N: usize>(unit: u64, many: [u64; N]) -> [u64; N] {
+    let (mut bounds, mut at) = (many, 0);
+    while at < N {
+        bounds[at] *= unit;
+        at += 1;
+    }
+    bounds
+}
+
+/// From what a small model on the same machine takes to the default limit on the first byte, and on to the longest wait that can
+/// be set: a long prompt takes minutes.
+pub(super) const REQUESTS: Bounds = &nanos(
+    1_000_000,
+    [
+        5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+        1_800_000, 3_600_000,
+    ],
+);
+
+/// From a small model on a fast card to a large one without.
+pub(super) const TOKENS: Bounds = &nanos(
+    1_000_000,
+    [
+        1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1_000, 2_500, 10_000,
+    ],
+);
+
+/// From a walk over a few upstreams to one over tens of thousands, or with a slow filter of the host's.
+pub(super) const PICKS: Bounds = &nanos(
+    1,
+    [
+        250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+        10_000_000,
+    ],
+);
 
 /// Durations, counted by size. Adding takes no lock.
-#[derive(Debug, Default)]
-pub(super) struct Histogram {
-    /// How many fell between each bound and the one before; above the last bound: `above`.
-    buckets: [AtomicU64; BOUNDS_MS.len()],
-    above: AtomicU64,
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    bounds: Bounds,
+    /// How many fell between each bound and the one before; the last: above all of them.
+    buckets: Box<[AtomicU64]>,
     nanos: AtomicU64,
 }
 
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::over(REQUESTS)
+    }
+}
+
 impl Histogram {
-    pub(super) fn add(&self, duration: Duration) {
-        let bucket = BOUNDS_MS.partition_point(|bound| Duration::from_millis(*bound) < duration);
-        self.buckets
-            .get(bucket)
-            .unwrap_or(&self.above)
-            .fetch_add(1, Relaxed);
+    pub(super) fn over(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            buckets: (0..=bounds.len()).map(|_| AtomicU64::default()).collect(),
+            nanos: AtomicU64::default(),
+        }
+    }
+
+    /// For the time that picks take.
+    pub(crate) fn of_picks() -> Self {
+        Self::over(PICKS)
+    }
+
+    pub(crate) fn add(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = self.bounds.partition_point(|bound| *bound < nanos);
+        self.buckets[bucket].fetch_add(1, Relaxed);
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
     /// For each bound, in seconds, how many were not above it; then how many there are, and their sum in seconds.
     pub(super) fn read(&self) -> (Vec<(f64, u64)>, u64, f64) {
         let mut so_far = 0;
-        let bounds = BOUNDS_MS.iter().zip(&self.buckets).map(|(bound, bucket)| {
+        let bounds = self.bounds.iter().zip(&self.buckets).map(|(bound, bucket)| {
             so_far += bucket.load(Relaxed);
-            (*bound as f64 / 1e3, so_far)
+            (*bound as f64 / 1e9, so_far)
         });
         let bounds: Vec<_> = bounds.collect();
-        let count = so_far + self.above.load(Relaxed);
-        (bounds, count, self.nanos.load(Relaxed) as f64 / 1e9)
+        let above = self.buckets[self.bounds.len()].load(Relaxed);
+        (bounds, so_far + above, self.nanos.load(Relaxed) as f64 / 1e9)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_grow() {
+        for bounds in [REQUESTS, TOKENS, PICKS] {
+            assert!(bounds.is_sorted_by(|a, b| a < b));
+        }
+    }
 
     #[test]
     fn a_bucket_holds_its_bound_and_all_below() {

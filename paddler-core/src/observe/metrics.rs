@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::histogram::Histogram;
+use super::models::{ByModel, Measured, ModelFigures};
 use crate::Moment;
 use crate::queue::Priority;
 use crate::request::{RequestClass, Route};
+use crate::status::Snapshot;
 
 /// Counts of one router. Labels are bounded: classes, statuses and reasons come from fixed lists or from the tree,
 /// never from a request.
@@ -25,6 +28,7 @@ pub struct Metrics {
     cancelled: AtomicU64,
     waited: [Histogram; 3],
     first_byte: Histogram,
+    models: ByModel,
     reloads: Mutex<BTreeMap<&'static str, u64>>,
     config: Mutex<ConfigRead>,
 }
@@ -131,6 +135,11 @@ impl Metrics {
         self.first_byte.add(duration);
     }
 
+    /// A request that came then asks for this model of these.
+    pub(crate) fn measure(&self, model: Option<&str>, among: &Snapshot, arrived: Instant) -> Measured {
+        Measured::new(self.models.of(model, among), arrived)
+    }
+
     /// The config was read again at this moment, and is in force if it had no fault.
     pub fn config_read_again(&self, sound: bool, now: Moment) {
         bump(&self.reloads, if sound { "success" } else { "failure" });
@@ -190,6 +199,10 @@ impl Metrics {
     /// In the order of [`Priority::ALL`].
     pub(super) fn waits(&self) -> &[Histogram; 3] {
         &self.waited
+    }
+
+    pub(super) fn models(&self) -> Vec<(Arc<str>, Arc<ModelFigures>)> {
+        self.models.all()
     }
 
     pub(super) fn first_bytes(&self) -> &Histogram {

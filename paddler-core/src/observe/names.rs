@@ -61,6 +61,19 @@ families! {
     IN_FLIGHT: Gauge "paddler_in_flight_requests" [] "Requests being handled, those that wait among them.";
     FIRST_BYTE: Histogram "paddler_first_byte_seconds" []
         "Time from sending a request to the first byte of its answer.";
+    MODEL_REQUESTS: Counter "paddler_model_requests_total" ["model", "result"]
+        "Requests that ask a model for something, by what came of it: answered, refused (an error of ours or of the upstream), cut_short or left.";
+    DURATION: Histogram "paddler_request_seconds" ["model"]
+        "Time from a request's arrival to the last byte of its answer, of those that were answered.";
+    FIRST_TOKEN: Histogram "paddler_time_to_first_token_seconds" ["model"]
+        "Time from a request's arrival to the first byte of its answer, of those that are streamed.";
+    OUTPUT_TOKEN: Histogram "paddler_time_per_output_token_seconds" ["model", "counted"]
+        "Time between two tokens of a streamed answer, its mean. By tokens, where answers are read for them; else by pieces as they came, which is more where several tokens came at once.";
+    PROMPT_TOKENS: Counter "paddler_prompt_tokens_total" ["model"] "Tokens of prompts, where answers are read for them.";
+    OUTPUT_TOKENS: Counter "paddler_output_tokens_total" ["model"] "Tokens of answers, where these are read for them.";
+    PICK: Histogram "paddler_pick_seconds" [] "Time that it takes to walk the tree and reserve a place, of one walk in 64.";
+    NODE_WALKS: Counter "paddler_tree_node_walks_total" ["node", "title", "event"]
+        "Walks through the tree in force, by node: entered; emptied, failed (its filter left nobody, or could not judge); picked, ended (the walk ended there, with a pick or without).";
     WAITING: Gauge "paddler_waiting_requests" ["priority"] "Requests waiting for a place.";
     OLDEST_WAIT: Gauge "paddler_oldest_wait_seconds" ["priority"] "How long the first of those who wait has waited.";
     WAIT: Histogram "paddler_wait_seconds" ["priority"] "Time from a request's arrival to its place.";
@@ -96,4 +109,6 @@ families! {
     CONFIG_RELOADS: Counter "paddler_config_reloads_total" ["result"] "Times that the config was read again: success or failure.";
     CONFIG_AGE: Gauge "paddler_config_age_seconds" [] "Time since the config in force was read.";
     CONFIG_STALE: Gauge "paddler_config_stale" [] "1 while what was last read has a fault, and the config before it stays in force.";
+    TELEMETRY_LOST: Counter "paddler_telemetry_lost_total" ["to"]
+        "Lines of the access log (access_log) and spans (otlp) that were lost, since whoever takes them does not, or not as fast as they come.";
 }

@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::histogram::Histogram;
 use super::metrics::Metrics;
+use super::models::{ModelFigures, RESULTS};
 use super::names::{self, Family};
 use super::upstreams::UpstreamStatus;
+use super::walks::Walks;
 use crate::Moment;
 use crate::health::Cause;
 use crate::queue::{ClassWaits, Priority};
@@ -41,6 +44,10 @@ pub struct Page<'a> {
     /// The upstreams whose room is held back.
     pub(crate) held_back: Vec<UpstreamId>,
     pub(crate) buffered: u64,
+    /// How long picks take, and what nodes do, where somebody counts that.
+    pub(crate) walks: Option<&'a Walks>,
+    /// What was lost of what is told of requests, by where to.
+    pub(crate) lost: Vec<(&'static str, u64)>,
     pub(crate) now: Moment,
 }
 
@@ -53,6 +60,8 @@ impl<'a> Page<'a> {
             waits: Default::default(),
             held_back: Vec::new(),
             buffered: 0,
+            walks: None,
+            lost: Vec::new(),
             now,
         }
     }
@@ -62,6 +71,8 @@ impl fmt::Display for Page<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut writer = Writer { to: f };
         self.requests(&mut writer)?;
+        self.models(&mut writer)?;
+        self.walks(&mut writer)?;
         self.queue(&mut writer)?;
         self.upstreams(&mut writer)?;
         self.config(&mut writer)
@@ -82,6 +93,67 @@ impl Page<'_> {
         page.one(&names::CANCELLATIONS, metrics.cancellations() as f64)?;
         page.one(&names::IN_FLIGHT, metrics.in_flight() as f64)?;
         page.histogram(&names::FIRST_BYTE, metrics.first_bytes())
+    }
+
+    fn models(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let models = self.metrics.models();
+        page.head(&names::MODEL_REQUESTS)?;
+        for (model, figures) in &models {
+            for (result, count) in RESULTS.iter().zip(&figures.results) {
+                let count = count.load(Relaxed) as f64;
+                page.sample(&names::MODEL_REQUESTS, "", &[model, result], count)?;
+            }
+        }
+        page.head(&names::DURATION)?;
+        for (model, figures) in &models {
+            page.histogram_of(&names::DURATION, &[model], &figures.duration)?;
+        }
+        page.head(&names::FIRST_TOKEN)?;
+        for (model, figures) in &models {
+            page.histogram_of(&names::FIRST_TOKEN, &[model], &figures.first_token)?;
+        }
+        page.head(&names::OUTPUT_TOKEN)?;
+        for (model, figures) in &models {
+            page.histogram_of(&names::OUTPUT_TOKEN, &[model, "tokens"], &figures.per_token)?;
+            page.histogram_of(&names::OUTPUT_TOKEN, &[model, "pieces"], &figures.per_piece)?;
+        }
+        let tokens = |many: fn(&ModelFigures) -> &AtomicU64| {
+            let count = |(model, figures): &(Arc<str>, Arc<ModelFigures>)| {
+                (model.clone(), many(figures).load(Relaxed))
+            };
+            // Where nobody reads answers for them, they are not none but unknown.
+            models.iter().map(count).filter(|(_, many)| *many > 0).collect()
+        };
+        page.counts(&names::PROMPT_TOKENS, tokens(|figures| &figures.prompt_tokens))?;
+        page.counts(&names::OUTPUT_TOKENS, tokens(|figures| &figures.output_tokens))
+    }
+
+    fn walks(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        page.head(&names::PICK)?;
+        if let Some(walks) = self.walks {
+            page.histogram_of(&names::PICK, &[], walks.times())?;
+        }
+        page.head(&names::NODE_WALKS)?;
+        let Some(walks) = self.walks else {
+            return Ok(());
+        };
+        let nodes = walks.nodes(self.snapshot);
+        for (node, count) in nodes.counters().iter() {
+            let (node, title) = (node.get().to_string(), nodes.title(node));
+            for (event, count) in [
+                ("entered", count.entered),
+                ("emptied", count.emptied),
+                ("failed", count.failed),
+                ("picked", count.picked),
+                ("ended", count.ended),
+            ] {
+                // Most nodes can do but a few of these.
+                if count > 0 || event == "entered" {
+                    page.sample(&names::NODE_WALKS, "", &[&node, title, event], count as f64)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn queue(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
@@ -156,7 +228,8 @@ impl Page<'_> {
         let (at, stale) = self.metrics.config();
         page.counts(&names::CONFIG_RELOADS, self.metrics.config_reloads())?;
         page.one(&names::CONFIG_AGE, self.now.since(at).as_secs_f64())?;
-        page.one(&names::CONFIG_STALE, truth(stale))
+        page.one(&names::CONFIG_STALE, truth(stale))?;
+        page.counts(&names::TELEMETRY_LOST, self.lost.clone())
     }
 
     fn pool(&self, page: &mut Writer<'_, '_>) -> fmt::Result {

@@ -5,14 +5,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::metrics::class_of;
 use crate::Moment;
 use crate::request::RequestFacts;
 use crate::schedule::{Detail, Explained, Record};
+use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
 
 /// Reads what becomes of requests. It is called on the runtime, in the middle of a request: it must not wait, and what it
@@ -53,9 +56,17 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
         Detail::Nothing
     }
 
-    /// Whether answers are to be read for the tokens that they use: each byte of them is looked at. Provided: no; they are read
+    /// Whether answers are to be read for the tokens that they use: each byte of them is looked at, and upstreams are asked not to
+    /// compress them. Provided: no; they are read
     /// all the same where somebody is charged for them.
     fn reads_usage(&self) -> bool {
+        false
+    }
+
+    /// Whether a request becomes a span of a trace, with one below it for each attempt: upstreams are then told that they belong
+    /// to those. `parent`: it comes with a trace, whose caller records it or does not. Provided: no; a trace passes as it comes.
+    fn traces(&self, parent: Option<bool>, trace_id: u128) -> bool {
+        let _unused = (parent, trace_id);
         false
     }
 
@@ -69,8 +80,15 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
         let _unused = trail;
     }
 
-    /// It has come to its end, whichever. Once for each request.
+    /// It has come to its end, whichever. Once for each request that the router is asked; what a host refuses itself, or a
+    /// server before it is read, is not told.
     fn ended(&self, trail: &Trail);
+
+    /// What was lost on its way out since the start, since there was no room or nobody took it: by where to, each once. For
+    /// the figures. Provided: nothing.
+    fn lost(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// Several, each told of everything.
@@ -78,6 +96,15 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
 pub struct Telemetries(pub Vec<Arc<dyn Telemetry>>);
 
 impl Telemetries {
+    /// Those that are there, as one; `None`: there is none.
+    pub fn of(each: impl IntoIterator<Item = Option<Arc<dyn Telemetry>>>) -> Option<Arc<dyn Telemetry>> {
+        let mut each: Vec<_> = each.into_iter().flatten().collect();
+        match each.len() {
+            0 | 1 => each.pop(),
+            _ => Some(Arc::new(Self(each))),
+        }
+    }
+
     fn each(&self, tell: impl Fn(&dyn Telemetry)) {
         for each in &self.0 {
             guarded(|| tell(&**each));
@@ -96,6 +123,14 @@ impl Telemetry for Telemetries {
         each.any(|reads| reads)
     }
 
+    fn traces(&self, parent: Option<bool>, trace_id: u128) -> bool {
+        let mut each = self
+            .0
+            .iter()
+            .filter_map(|each| guarded(|| each.traces(parent, trace_id)));
+        each.any(|traces| traces)
+    }
+
     fn began(&self, trail: &Trail) {
         self.each(|each| each.began(trail));
     }
@@ -106,6 +141,11 @@ impl Telemetry for Telemetries {
 
     fn ended(&self, trail: &Trail) {
         self.each(|each| each.ended(trail));
+    }
+
+    fn lost(&self) -> Vec<(&'static str, u64)> {
+        let each = self.0.iter().filter_map(|each| guarded(|| each.lost()));
+        each.flatten().collect()
     }
 }
 
@@ -137,9 +177,15 @@ pub struct Trail {
     /// Whose key it came with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<Arc<str>>,
-    /// The trace it belongs to (W3C Trace Context), as upstreams are told it.
+    /// The other end of the connection that it came by: a client, or a gateway in front.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The trace it belongs to (W3C Trace Context), as upstreams are told it, but for the span of each attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Box<str>>,
+    /// What it is in that trace, where [`Telemetry::traces`] has said so.
+    #[serde(skip)]
+    pub span: Option<TraceSpan>,
     /// When its head was here.
     pub arrived: Moment,
     /// When it was read, and began to look for a place.
@@ -187,10 +233,54 @@ impl Trail {
     /// The most of a path that is kept, in bytes.
     pub const LONGEST_PATH: usize = 256;
 
+    /// Of a request that has just come.
+    pub(crate) fn begun(id: &str, method: &str, path: &str, arrived: Moment) -> Self {
+        Self {
+            id: id.into(),
+            method: method.into(),
+            path: path.into(),
+            class: class_of(None),
+            facts: None,
+            client: None,
+            address: None,
+            traceparent: None,
+            span: None,
+            arrived,
+            began: None,
+            attempts: Vec::new(),
+            unplaced: None,
+            answered: None,
+            first_byte: None,
+            ended: None,
+            end: None,
+            status: None,
+            reason: None,
+            answer_bytes: 0,
+            pieces: 0,
+            events: false,
+            prompt_tokens: None,
+            output_tokens: None,
+        }
+    }
+
     /// The upstream that it was sent to last.
     pub fn upstream(&self) -> Option<&UpstreamId> {
         self.attempts.last().map(|sent| &sent.upstream)
     }
+}
+
+/// A span of a trace (W3C Trace Context).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceSpan {
+    /// The trace that it is a part of.
+    pub trace_id: u128,
+    /// Itself.
+    pub span_id: u64,
+    /// The span of who has sent it, if the trace did not begin here.
+    pub parent_id: Option<u64>,
+    /// What vendors say of the trace, as it came.
+    pub state: Option<Box<str>>,
 }
 
 /// A sending of a request.
@@ -201,12 +291,18 @@ pub struct Sent {
     pub upstream: UpstreamId,
     /// When the place was found and it was sent.
     pub at: Moment,
+    /// Its span, where the request has one.
+    #[serde(skip)]
+    pub span_id: Option<u64>,
     /// Why it was that one, where somebody wanted to know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Box<Why>>,
     /// How that ended: `answered`, `not_sent`, `lost`, `refused`, `broken` or `late`. `None`: it has not, or its client has left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<&'static str>,
+    /// When that was known: the head of an answer was here, or none was to come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Moment>,
 }
 
 /// Why a request got its place.
@@ -218,11 +314,18 @@ pub struct Why {
     /// All that went into it, where [`Detail::Record`] was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<Record>,
+    /// The statuses that the record names.
+    #[serde(skip)]
+    pub snapshot: Option<Arc<Snapshot>>,
 }
 
 impl Why {
-    pub(crate) fn new(explained: Explained, record: Option<Record>) -> Self {
-        Self { explained, record }
+    pub(crate) fn new(explained: Explained, record: Option<Record>, snapshot: &Arc<Snapshot>) -> Self {
+        Self {
+            explained,
+            snapshot: record.as_ref().map(|_| snapshot.clone()),
+            record,
+        }
     }
 }
 
@@ -231,13 +334,14 @@ impl Why {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum End {
-    /// Its answer has passed to the last byte.
+    /// Its answer has passed to the last byte; also that by which an upstream refused it, where nobody else took it.
     Complete,
     /// It was answered here: with an error, or because it was local.
     Here,
     /// Its answer was cut short.
     CutShort,
-    /// Its client has left before the end.
+    /// It was given up before its end: its client has left, or its connection was ended here, since it took nothing or the
+    /// router was stopped.
     Left,
 }
 

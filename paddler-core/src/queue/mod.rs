@@ -174,6 +174,11 @@ impl<T> WaitQueue<T> {
         })
     }
 
+    /// Those who wait, the first who came first.
+    pub fn iter(&self) -> impl Iterator<Item = &Waiting<T>> {
+        self.waiting.values()
+    }
+
     /// The bytes of the bodies that wait.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -17,6 +17,10 @@ use crate::upstream::UpstreamId;
 /// Bytes of text that count as one token.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// Bytes of text that one token can stand for, at most, over a whole prompt: prose has 4 to 5. Single tokens are longer, but no
+/// text is made of those alone.
+const MOST_BYTES_PER_TOKEN: u64 = 16;
+
 /// Tokens that an image, sound or file counts as: most vision models take between 256 and 1,600 for an image.
 const TOKENS_PER_MEDIA: u64 = 512;
 
@@ -39,13 +43,28 @@ const TOKENS_PER_MEDIA: u64 = 512;
 pub struct RequestFacts {
     /// How it is treated.
     pub class: RequestClass,
-    /// The model or adapter asked for. `None`: any.
+    /// The model or adapter that it is for. `None`: any.
     #[serde(default)]
     pub model: Option<Arc<str>>,
+    /// The name that was asked for, where that stands for [`model`](Self::model) by [`ModelRules`](super::ModelRules). `None`: that
+    /// one.
+    #[serde(default)]
+    pub asked: Option<Arc<str>>,
     /// How much room it takes, in sequences: at least 1 if it generates, else 0. An upstream's limit caps it elsewhere.
     pub weight: u32,
     /// The prompt's length in tokens, estimated: see [`from_scan`](Self::from_scan).
     pub tokens: u32,
+    /// The least tokens that one of its prompts can come to: a sixteenth of its bytes of text, and its token ids, divided by the number
+    /// of prompts. No text has so few, be it spaces alone: what has no room for these has no room for it. 0: not known, or the
+    /// engine is asked to cut it.
+    #[serde(default)]
+    pub least_tokens: u32,
+    /// There are images in its prompt, for certain.
+    #[serde(default)]
+    pub images: bool,
+    /// There are sounds in its prompt, for certain.
+    #[serde(default)]
+    pub sounds: bool,
     /// The length of its body, in bytes.
     pub body_bytes: u64,
     /// Whether the answer is asked for piece by piece.
@@ -136,8 +155,12 @@ impl RequestFacts {
         Self {
             class: RequestClass::Generate(Task::Chat),
             model: None,
+            asked: None,
             weight: 1,
             tokens: 0,
+            least_tokens: 0,
+            images: false,
+            sounds: false,
             body_bytes: 0,
             stream: false,
             priority: 0,
@@ -192,6 +215,9 @@ impl RequestFacts {
             model,
             weight,
             tokens: tokens(scanned),
+            least_tokens: least_tokens(class, scanned),
+            images: scanned.images,
+            sounds: scanned.sounds,
             body_bytes: scanned.body_bytes,
             stream: scanned.stream,
             session: scanned.user.clone(),
@@ -249,7 +275,14 @@ impl RequestFacts {
         if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
             return Ok(Self::from_route(&route, bytes, arrived, seed));
         }
-        let scanned = match Scanner::scan(body, ScanLimits::default()) {
+        let limits = ScanLimits::default();
+        let is_form = route.body == BodyKind::Form && body.starts_with(b"--");
+        let scanned = if is_form {
+            Scanner::scan_form(body, limits)
+        } else {
+            Scanner::scan(body, limits)
+        };
+        let scanned = match scanned {
             Ok(scanned) => scanned,
             // Any body may stand there.
             Err(error) if route.body == BodyKind::Unknown && !error.is_ambiguous() => {
@@ -265,8 +298,12 @@ impl RequestFacts {
         Facts {
             class: self.class,
             model: self.model.as_deref(),
+            asked: self.asked.as_deref(),
             weight: self.weight,
             tokens: self.tokens,
+            least_tokens: self.least_tokens,
+            images: self.images,
+            sounds: self.sounds,
             body_bytes: self.body_bytes,
             stream: self.stream,
             priority: self.priority,
@@ -296,6 +333,26 @@ fn weight(task: Task, scanned: &Scanned) -> u32 {
         Task::Responses | Task::Messages | Task::Audio => 1,
         Task::Other => answers.saturating_mul(many(scanned.prompts.max(scanned.inputs))),
     }
+}
+
+/// The least that the longest of its prompts can come to.
+fn least_tokens(class: RequestClass, scanned: &Scanned) -> u32 {
+    let RequestClass::Generate(task) = class else {
+        return 0;
+    };
+    if scanned.truncates {
+        return 0;
+    }
+    let many = match task {
+        // One conversation, whatever it consists of.
+        Task::Chat | Task::Responses | Task::Messages => 1,
+        _ => [scanned.prompts, scanned.inputs, scanned.documents]
+            .into_iter()
+            .flatten()
+            .sum(),
+    };
+    let all = (scanned.prompt_bytes / MOST_BYTES_PER_TOKEN).saturating_add(scanned.token_ids);
+    u32::try_from(all / u64::from(many.max(1))).unwrap_or(u32::MAX)
 }
 
 fn tokens(scanned: &Scanned) -> u32 {

@@ -16,7 +16,7 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/v1/reranking", Task::Rerank),
     Entry::generate("/responses", Task::Responses),
     Entry::generate("/audio/transcriptions", Task::Audio)
-        .opaque()
+        .form()
         .once(),
     Entry::control("/tokenize"),
     Entry::control("/detokenize"),

@@ -12,16 +12,16 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/v1/responses", Task::Responses),
     Entry::generate("/v1/moderations", Task::Pooling),
     Entry::generate("/v1/images/generations", Task::Image).once(),
-    Entry::generate("/v1/images/edits", Task::Image).opaque().once(),
+    Entry::generate("/v1/images/edits", Task::Image).form().once(),
     Entry::generate("/v1/images/variations", Task::Image)
-        .opaque()
+        .form()
         .once(),
     Entry::generate("/v1/audio/speech", Task::Audio).once(),
     Entry::generate("/v1/audio/transcriptions", Task::Audio)
-        .opaque()
+        .form()
         .once(),
     Entry::generate("/v1/audio/translations", Task::Audio)
-        .opaque()
+        .form()
         .once(),
     // Counting, and what is asked about an answer that exists.
     Entry::control("/v1/responses/input_tokens"),

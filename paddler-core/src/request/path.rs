@@ -160,6 +160,26 @@ pub fn decode_part(part: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// A text as it stands in a part of a query or path: what could mean something else there is encoded.
+///
+/// ```
+/// use paddler_core::request::path::{decode_part, encode_part};
+///
+/// assert_eq!(encode_part("meta/llama 3&4"), "meta%2Fllama%203%264");
+/// assert_eq!(decode_part(&encode_part("é/%")), "é/%");
+/// ```
+pub fn encode_part(text: &str) -> String {
+    let mut part = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            part.push(char::from(byte));
+        } else {
+            part.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    part
+}
+
 /// The byte that the escape at the start of `text` stands for.
 fn escape(text: &str) -> Result<u8, PathError> {
     escape_digits(&text.as_bytes()[1..]).ok_or(PathError::InvalidEscape)

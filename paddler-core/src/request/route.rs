@@ -57,7 +57,9 @@ pub enum BodyKind {
     Json,
     /// Perhaps a JSON object: scan it if it is said to be JSON, else pass it on unread.
     Unknown,
-    /// Something else (a form, a file) or nothing: pass it on unread.
+    /// A form with a file (`multipart/form-data`), or a JSON object: anything else is refused with 415.
+    Form,
+    /// Something else or nothing: pass it on unread.
     Opaque,
 }
 
@@ -216,9 +218,9 @@ impl Entry {
         self
     }
 
-    /// The body is a form or a file.
-    pub(super) const fn opaque(mut self) -> Self {
-        self.body = BodyKind::Opaque;
+    /// The body is a form with a file.
+    pub(super) const fn form(mut self) -> Self {
+        self.body = BodyKind::Form;
         self
     }
 

@@ -19,10 +19,18 @@ pub struct Facts<'a> {
     pub class: RequestClass,
     /// [`RequestFacts::model`](super::RequestFacts::model)
     pub model: Option<&'a str>,
+    /// [`RequestFacts::asked`](super::RequestFacts::asked)
+    pub asked: Option<&'a str>,
     /// [`RequestFacts::weight`](super::RequestFacts::weight)
     pub weight: u32,
     /// [`RequestFacts::tokens`](super::RequestFacts::tokens)
     pub tokens: u32,
+    /// [`RequestFacts::least_tokens`](super::RequestFacts::least_tokens)
+    pub least_tokens: u32,
+    /// [`RequestFacts::images`](super::RequestFacts::images)
+    pub images: bool,
+    /// [`RequestFacts::sounds`](super::RequestFacts::sounds)
+    pub sounds: bool,
     /// [`RequestFacts::body_bytes`](super::RequestFacts::body_bytes)
     pub body_bytes: u64,
     /// [`RequestFacts::stream`](super::RequestFacts::stream)
@@ -55,8 +63,12 @@ impl<'a> Facts<'a> {
         Self {
             class: RequestClass::Generate(Task::Chat),
             model: None,
+            asked: None,
             weight: 1,
             tokens: 0,
+            least_tokens: 0,
+            images: false,
+            sounds: false,
             body_bytes: 0,
             stream: false,
             priority: 0,
@@ -82,11 +94,23 @@ impl<'a> Facts<'a> {
         self.weight(weight)
     }
 
-    /// Sets the model or adapter asked for.
+    /// Sets the model or adapter that it is for.
     #[must_use]
     pub fn model(mut self, name: &'a str) -> Self {
         self.model = Some(name);
         self
+    }
+
+    /// Sets the name that was asked for, where that stands for the model.
+    #[must_use]
+    pub fn asked(mut self, name: &'a str) -> Self {
+        self.asked = Some(name);
+        self
+    }
+
+    /// Whether this is the model that it is for, or the name that was asked for.
+    pub fn names(&self, model: &str) -> bool {
+        self.model == Some(model) || self.asked == Some(model)
     }
 
     /// Sets how much room it takes, in sequences: at least 1 if it generates, else 0.
@@ -101,6 +125,27 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn tokens(mut self, tokens: u32) -> Self {
         self.tokens = tokens;
+        self
+    }
+
+    /// Sets the least tokens that one of its prompts can come to.
+    #[must_use]
+    pub fn least_tokens(mut self, tokens: u32) -> Self {
+        self.least_tokens = tokens;
+        self
+    }
+
+    /// Says that there are images in its prompt.
+    #[must_use]
+    pub fn images(mut self) -> Self {
+        self.images = true;
+        self
+    }
+
+    /// Says that there are sounds in its prompt.
+    #[must_use]
+    pub fn sounds(mut self) -> Self {
+        self.sounds = true;
         self
     }
 
@@ -173,8 +218,12 @@ impl From<Facts<'_>> for super::RequestFacts {
         Self {
             class: facts.class,
             model: facts.model.map(Into::into),
+            asked: facts.asked.map(Into::into),
             weight: facts.weight,
             tokens: facts.tokens,
+            least_tokens: facts.least_tokens,
+            images: facts.images,
+            sounds: facts.sounds,
             body_bytes: facts.body_bytes,
             stream: facts.stream,
             priority: facts.priority,

@@ -58,6 +58,7 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::admin("/dump_expert_distribution_record"),
     Entry::admin("/dumper/*"),
     Entry::admin("/hicache/*"),
+    Entry::admin("/clear_hicache_storage_backend"),
     Entry::admin("/get_hicache_l3_cache_layout"),
     Entry::admin("/add_external_corpus"),
     Entry::admin("/remove_external_corpus"),
@@ -93,4 +94,7 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::admin("/prometheus/metrics"),
     Entry::admin("/perf_metrics"),
     Entry::admin("/kv_cache_events"),
+    Entry::admin("/release_memory"),
+    Entry::admin("/resume_memory"),
+    Entry::admin("/cluster_info"),
 ];

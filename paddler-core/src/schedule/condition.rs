@@ -20,7 +20,7 @@ pub enum Condition {
     PriorityAtLeast(i32),
     /// The model that it asks for is known as an adapter (LoRA).
     Adapter,
-    /// It names this model.
+    /// It is for this model, or names it.
     Model(Arc<str>),
     /// Its prompt has at least so many tokens, by estimate.
     TokensAtLeast(u32),
@@ -68,7 +68,7 @@ impl Condition {
             Self::Critical => facts.critical(),
             Self::PriorityAtLeast(least) => facts.priority >= *least,
             Self::Adapter => cx.is_adapter(),
-            Self::Model(name) => facts.model == Some(name),
+            Self::Model(name) => facts.names(name),
             Self::TokensAtLeast(least) => facts.tokens >= *least,
             Self::Stream => facts.stream,
             Self::Session => facts.session.is_some(),

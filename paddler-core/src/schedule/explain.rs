@@ -50,6 +50,34 @@ pub trait Observer {
 
 impl Observer for () {}
 
+impl<O: Observer> Observer for &mut O {
+    fn entered(&mut self, cx: &PickCx<'_>, node: NodeId, set: &CandidateSet<'_>) {
+        (**self).entered(cx, node, set);
+    }
+    fn narrowing(&mut self, cx: &PickCx<'_>, node: NodeId, set: &CandidateSet<'_>) {
+        (**self).narrowing(cx, node, set);
+    }
+    fn narrowed(
+        &mut self,
+        cx: &PickCx<'_>,
+        node: NodeId,
+        filter: &dyn Filter,
+        set: &CandidateSet<'_>,
+        error: Option<&FilterError>,
+    ) {
+        (**self).narrowed(cx, node, filter, set, error);
+    }
+    fn choosing(&mut self, cx: &PickCx<'_>, node: NodeId, set: &CandidateSet<'_>) {
+        (**self).choosing(cx, node, set);
+    }
+    fn picked(&mut self, cx: &PickCx<'_>, node: NodeId, picks: &Picks) {
+        (**self).picked(cx, node, picks);
+    }
+    fn ended(&mut self, cx: &PickCx<'_>, ending: &Ending) {
+        (**self).ended(cx, ending);
+    }
+}
+
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn entered(&mut self, cx: &PickCx<'_>, node: NodeId, set: &CandidateSet<'_>) {
         self.0.entered(cx, node, set);
@@ -148,7 +176,7 @@ impl Explanation {
     /// assert_eq!(json["nodes"][1]["title"], snapshot.tree().title(outcome.ending().unwrap().node).unwrap());
     /// ```
     pub fn data(&self, tree: &Tree, most: usize) -> Explained {
-        Explained::of(self, tree, most)
+        Explained::new(self, tree, most)
     }
 }
 

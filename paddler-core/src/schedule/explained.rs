@@ -1,11 +1,13 @@
 //! How is it told why a walk ended as it did?
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::explain::{Explanation, Step};
 use super::tree::Tree;
+use crate::request::RequestFacts;
 use crate::upstream::UpstreamId;
 
 /// How much of why a request gets its place is kept.
@@ -36,6 +38,12 @@ pub enum Detail {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explained {
+    /// The model that the request is for, where that is told ([`of`](Self::of)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
+    /// The name that was asked for, where that stands for the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Arc<str>>,
     /// `picked`, or the class of the end: `never`, `later` or `shed`.
     pub outcome: &'static str,
     /// Why nobody was picked.
@@ -75,7 +83,7 @@ pub struct ExplainedNode {
 
 impl Explained {
     /// `most`: how many upstreams each list names.
-    pub(super) fn of(why: &Explanation, tree: &Tree, most: usize) -> Self {
+    pub(super) fn new(why: &Explanation, tree: &Tree, most: usize) -> Self {
         let mut steps = why.steps.iter().peekable();
         let nodes = why.path.iter().map(|node| ExplainedNode {
             node: node.get(),
@@ -89,6 +97,8 @@ impl Explained {
         });
         let ending = why.ending.as_ref();
         let mut explained = Self {
+            model: None,
+            asked: None,
             outcome: ending.map_or("picked", |ending| ending.class.as_str()),
             reason: ending.map(|ending| ending.reason.to_string()),
             node: ending.map(|ending| ending.node.get()),
@@ -100,6 +110,14 @@ impl Explained {
         };
         explained.summary = explained.line();
         explained
+    }
+
+    /// Says for which model it was, and by which name that was asked for.
+    #[must_use]
+    pub fn of(mut self, facts: &RequestFacts) -> Self {
+        self.model.clone_from(&facts.model);
+        self.asked.clone_from(&facts.asked);
+        self
     }
 
     fn line(&self) -> String {
@@ -166,6 +184,9 @@ impl fmt::Display for Explained {
             .max()
             .unwrap_or(0)
             .max(12);
+        if let (Some(asked), Some(model)) = (&self.asked, &self.model) {
+            writeln!(f, "{asked} stands for {model}")?;
+        }
         writeln!(f, "node  {:widest$}  left", "what it does")?;
         for ExplainedNode {
             node, title, step, ..

@@ -229,7 +229,8 @@ impl Node {
         Kind::Split { total, parts }.into()
     }
 
-    /// By the model or adapter that is asked for; `otherwise` for all other names and for none.
+    /// By the name that is asked for or else, where that stands for another ([`ModelRules`](crate::request::ModelRules)), by the
+    /// model or adapter that is meant; `otherwise` for all other names and for none.
     pub fn by_model<N: Into<Arc<str>>>(models: impl IntoIterator<Item = (N, Node)>, otherwise: Node) -> Self {
         let models = models
             .into_iter()

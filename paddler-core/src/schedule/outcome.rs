@@ -55,6 +55,10 @@ pub enum Reason {
     ModelNotFound,
     /// No upstream is known to have it, and some have not told yet.
     ModelsUnknown,
+    /// The prompt is longer than the context of each one that could serve.
+    ContextLengthExceeded,
+    /// None that has the model can do such work.
+    NotCapable,
     /// None is able to serve.
     Unhealthy,
     /// The operator has taken out each one that could serve.
@@ -92,6 +96,8 @@ impl Reason {
             Self::NotInSubset => "not_in_subset",
             Self::ModelNotFound => "model_not_found",
             Self::ModelsUnknown => "models_unknown",
+            Self::ContextLengthExceeded => "context_length_exceeded",
+            Self::NotCapable => "not_capable",
             Self::Unhealthy => "unhealthy",
             Self::Draining => "draining",
             Self::NeverHeard => "never_heard",

@@ -5,7 +5,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::node::{Alternative, Kind, Node};
+use super::node::{Kind, Node};
+use super::outline::ways;
 use super::tree::Tree;
 
 /// As what a tree is drawn.
@@ -80,7 +81,7 @@ impl Chart {
     /// Draws a node and all below it, at the end of these arrows. Gives the arrows that lead on from there.
     fn node(&mut self, node: &Node, from: Vec<Open>) -> Vec<Open> {
         let id = node.id.get();
-        let (shape, ways): (_, Vec<(String, &Node)>) = match &node.kind {
+        let shape = match &node.kind {
             Kind::List(nodes) => return nodes.iter().fold(from, |from, node| self.node(node, from)),
             Kind::Require { .. } | Kind::Prefer { .. } => {
                 self.draw(node, &Shape::Filter, from);
@@ -90,37 +91,16 @@ impl Chart {
             | Kind::Least(_)
             | Kind::TwoChoices(_)
             | Kind::Random
-            | Kind::Rendezvous(_) => (Shape::End, Vec::new()),
-            Kind::Branch { then, otherwise, .. }
-            | Kind::Gate { then, otherwise, .. }
-            | Kind::When { then, otherwise, .. } => (
-                Shape::Fork,
-                vec![("yes".to_owned(), then), ("no".to_owned(), otherwise)],
-            ),
-            Kind::FirstOf(alternatives) => (
-                Shape::Fork,
-                alternatives.iter().enumerate().map(alternative).collect(),
-            ),
-            Kind::Split { total, parts } => {
-                let share = |weight: u32| format!("{weight} of {total}");
-                (
-                    Shape::Fork,
-                    parts
-                        .iter()
-                        .map(|(weight, node)| (share(*weight), node))
-                        .collect(),
-                )
-            }
-            Kind::ByModel { models, otherwise } => {
-                let named = models.iter().map(|(name, node)| (name.to_string(), node));
-                (
-                    Shape::Fork,
-                    named.chain([("else".to_owned(), &**otherwise)]).collect(),
-                )
-            }
+            | Kind::Rendezvous(_) => Shape::End,
+            Kind::Branch { .. }
+            | Kind::Gate { .. }
+            | Kind::When { .. }
+            | Kind::FirstOf(_)
+            | Kind::Split { .. }
+            | Kind::ByModel { .. } => Shape::Fork,
         };
         self.draw(node, &shape, from);
-        let ends = ways
+        let ends = ways(node)
             .into_iter()
             .map(|(word, way)| self.node(way, vec![(id, word)]));
         ends.flatten().collect()
@@ -157,15 +137,6 @@ impl Chart {
     }
 }
 
-/// Which of several alternatives, and after what.
-fn alternative((number, one): (usize, &Alternative)) -> (String, &Node) {
-    let after = match one.patience {
-        Some(patience) => format!(", for {patience:?}"),
-        None => String::new(),
-    };
-    (format!("{}{after}", number + 1), &one.node)
-}
-
 /// In quotes. Names of models and reasons are other people's: what ends a text or begins markup in it is written otherwise.
 fn text(format: PictureFormat, text: &str) -> String {
     let mut quoted = String::from('"');
@@ -189,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::schedule::filters::{model, slot};
-    use crate::schedule::{Class, Condition, Gate, Key, Signals, costs, trees};
+    use crate::schedule::{Alternative, Class, Condition, Gate, Key, Signals, costs, trees};
 
     fn lines(tree: &Tree, format: PictureFormat) -> Vec<String> {
         let picture = tree.picture(format).to_string();

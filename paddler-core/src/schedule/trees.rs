@@ -11,8 +11,8 @@ use super::context::Signals;
 use super::costs::{in_flight_share, prefill_product};
 use super::filter::Filter;
 use super::filters::{
-    Bound, Unknown, all_of, fresh, healthy, heard, kv_cache, least_kv_cache, least_queue, lora_active,
-    lora_low_cost, lora_room, model, present, queue_depth, slot,
+    Bound, Unknown, all_of, capable, fresh, healthy, heard, kv_cache, least_kv_cache, least_queue,
+    lora_active, lora_low_cost, lora_room, model, present, queue_depth, slot,
 };
 use super::node::Node;
 use super::outcome::Class;
@@ -117,6 +117,7 @@ pub fn balancer() -> Tree {
 pub fn balancer_with(fresh_for: Duration) -> Tree {
     let root = Node::list([
         Node::require(healthy()),
+        Node::require(capable()),
         Node::prefer(heard()),
         Node::prefer(fresh(fresh_for)),
         Node::require(slot()),
@@ -127,7 +128,7 @@ pub fn balancer_with(fresh_for: Duration) -> Tree {
 
 /// For several models on engines of any kind: who serves the model, has a slot or room, and will answer soonest.
 ///
-/// The model first, because nothing else matters where it is not; then, for an adapter, those where it is active or has
+/// The model first, because nothing else matters where it is not, and who can do such work with it; then, for an adapter, those where it is active or has
 /// room, because waiting for an adapter's place costs more than a busy engine. Then slots where there are slots, and a KV
 /// cache that is not full where one is told. Among those that are left, the least product of prompt tokens ahead and
 /// requests in flight: in simulation it does as well as any rule that was tried, whatever the poll interval, since it
@@ -140,6 +141,7 @@ pub fn gateway() -> Tree {
 pub fn gateway_with(fresh_for: Duration) -> Tree {
     let root = Node::list([
         Node::require(model()),
+        Node::require(capable()),
         Node::require(healthy()),
         Node::prefer(heard()),
         Node::prefer(fresh(fresh_for)),

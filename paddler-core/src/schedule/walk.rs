@@ -85,7 +85,11 @@ impl<O: Observer> Walk<'_, '_, O> {
             Kind::FirstOf(alternatives) => self.first_of(alternatives, node, set),
             Kind::Split { total, parts } => self.split(*total, parts, node, set),
             Kind::ByModel { models, otherwise } => {
-                let named = self.cx.facts.model.and_then(|name| models.get(name));
+                let (asked, model) = (self.cx.facts.asked, self.cx.facts.model);
+                let named = [asked, model]
+                    .into_iter()
+                    .flatten()
+                    .find_map(|name| models.get(name));
                 self.node(named.unwrap_or(otherwise), set)
             }
             Kind::Reject { class, reason } => Flow::Rejected(Ending::new(*class, reason.clone(), node.id)),

@@ -42,7 +42,7 @@ pub fn read_health(status: u16, body: &[u8], report: &mut Report) {
 }
 
 /// Reads `GET /slots` into [`Report::slots_total`] and [`Report::slots_busy`]: both or, when one slot cannot be read,
-/// neither.
+/// neither. The longest slot is the context of [`Report::abilities`].
 ///
 /// ```
 /// use paddler_core::source::llamacpp::read_slots;
@@ -59,9 +59,10 @@ pub fn read_slots(status: u16, body: &[u8], report: &mut Report) {
         return;
     }
     match count_slots(body) {
-        Ok((total, busy)) => {
+        Ok(Counted { total, busy, context }) => {
             report.slots_total = Some(total);
             report.slots_busy = Some(busy);
+            report.abilities.context = context;
         }
         Err(found) => report.degrade(Signal::Slots, expected, found),
     }
@@ -73,6 +74,16 @@ struct Slot {
     is_processing: Option<bool>,
     /// What older generations had instead.
     state: Option<u64>,
+    /// How many tokens fit, prompt and answer.
+    n_ctx: Option<u32>,
+}
+
+/// What all slots come to.
+struct Counted {
+    total: u32,
+    busy: u32,
+    /// The longest, where each one tells.
+    context: Option<u32>,
 }
 
 impl Slot {
@@ -86,7 +97,7 @@ impl Slot {
     }
 }
 
-fn count_slots(body: &[u8]) -> Result<(u32, u32), String> {
+fn count_slots(body: &[u8]) -> Result<Counted, String> {
     let slots: Vec<Slot> = json(body)?;
     if slots.is_empty() {
         return Err("an empty list".to_owned());
@@ -103,16 +114,23 @@ fn count_slots(body: &[u8]) -> Result<(u32, u32), String> {
         }
     }
     let total = u32::try_from(slots.len()).map_err(|_| "too many slots".to_owned())?;
-    Ok((total, busy))
+    let contexts: Option<Vec<_>> = slots.iter().map(|slot| slot.n_ctx).collect();
+    let longest = contexts.and_then(|contexts| contexts.into_iter().max());
+    Ok(Counted {
+        total,
+        busy,
+        context: longest.filter(|tokens| *tokens > 0),
+    })
 }
 
-/// Reads `GET /props` for [`Report::slots_total`] where `/slots` has not told it: ask [`read_slots`] first. How many
+/// Reads `GET /props` for [`Report::slots_total`], and the context of [`Report::abilities`], where `/slots` has not told it: ask [`read_slots`] first. How many
 /// slots are busy is not in there.
 pub fn read_props(status: u16, body: &[u8], report: &mut Report) {
     #[derive(Deserialize)]
     struct Props {
         total_slots: Option<u32>,
         role: Option<String>,
+        default_generation_settings: Option<Slot>,
     }
 
     if report.slots_total.is_some() {
@@ -129,15 +147,19 @@ pub fn read_props(status: u16, body: &[u8], report: &mut Report) {
     {
         return;
     }
-    match props.map(|props| props.total_slots) {
-        Ok(Some(total @ 1..)) => report.slots_total = Some(total),
-        Ok(Some(0)) => report.degrade(Signal::Slots, EXPECTED, "0"),
-        Ok(None) => report.degrade(Signal::Slots, EXPECTED, "missing"),
+    match props.map(|props| (props.total_slots, props.default_generation_settings)) {
+        Ok((Some(total @ 1..), slot)) => {
+            report.slots_total = Some(total);
+            report.abilities.context = slot.and_then(|slot| slot.n_ctx).filter(|tokens| *tokens > 0);
+        }
+        Ok((Some(0), _)) => report.degrade(Signal::Slots, EXPECTED, "0"),
+        Ok((None, _)) => report.degrade(Signal::Slots, EXPECTED, "missing"),
         Err(found) => report.degrade(Signal::Slots, EXPECTED, found),
     }
 }
 
-/// Reads `GET /v1/models` into [`Report::models`]: ids and aliases.
+/// Reads `GET /v1/models` into [`Report::models`]: ids and aliases; and whether it takes images and sounds into
+/// [`Report::abilities`].
 ///
 /// A server with one model answers for any name that it is asked for; the list says which model that would be.
 pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
@@ -146,7 +168,10 @@ pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
         return;
     }
     match model_list::read_either(body) {
-        Ok(models) => report.models = Some(Models::Listed(models)),
+        Ok(models) => {
+            report.models = Some(Models::Listed(models));
+            report.abilities.can = model_list::abilities(body).can;
+        }
         Err(found) => report.degrade(Signal::Models, expected, found),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::answer::json;
-use crate::upstream::ModelEntry;
+use crate::upstream::{Abilities, Capability, ModelEntry};
 
 /// Reads the `data` of an OpenAI model list: ids, aliases (llama.cpp) and parents of adapters (vLLM). Entries without
 /// an id are passed over, and so is an id that has been listed already.
@@ -26,6 +26,39 @@ pub(super) fn read_either(body: &[u8]) -> Result<Vec<ModelEntry>, String> {
     } else {
         entries(&body, "data", &["id"])
     }
+}
+
+/// What a list says that its models can do: the longest context of all, where each base model tells one (vLLM), and which of
+/// images and sounds some take or none does, where each model tells that (llama.cpp).
+pub(super) fn abilities(body: &[u8]) -> Abilities {
+    let body: Value = json(body).unwrap_or_default();
+    let listed = body.get("data").and_then(Value::as_array);
+    let bases: Vec<_> = listed
+        .into_iter()
+        .flatten()
+        .filter(|model| text(model, "parent").is_none())
+        .collect();
+    let mut abilities = Abilities::default();
+    let contexts = bases.iter().map(|model| model.get("max_model_len")?.as_u64());
+    let contexts: Option<Vec<_>> = contexts.collect();
+    let longest = contexts.and_then(|contexts| contexts.into_iter().max());
+    abilities.context = longest
+        .and_then(|tokens| u32::try_from(tokens).ok())
+        .filter(|tokens| *tokens > 0);
+    let inputs = bases
+        .iter()
+        .map(|model| model.pointer("/architecture/input_modalities")?.as_array());
+    let Some(inputs) = inputs
+        .collect::<Option<Vec<_>>>()
+        .filter(|inputs| !inputs.is_empty())
+    else {
+        return abilities;
+    };
+    for (what, word) in [(Capability::Vision, "image"), (Capability::Audio, "audio")] {
+        let takes = |inputs: &&Vec<Value>| inputs.iter().any(|input| input == word);
+        abilities.can.insert(what, inputs.iter().any(takes));
+    }
+    abilities
 }
 
 fn entries(body: &Value, list: &str, id_keys: &[&str]) -> Result<Vec<ModelEntry>, String> {

@@ -3,20 +3,25 @@
 //! In one page: what all its upstreams come to, as if it were one engine, and which routers are behind it, so that a ring of
 //! routers is seen before a request goes round in it. The page is written and read here, and nowhere else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::Endpoint;
-use super::answer::{json, refusal};
+use super::answer::{json, refusal, short};
 use crate::status::{Health, Report, Signal};
+use crate::upstream::Models;
 
 /// How far away a router is still told of, in hops. No fleet is that deep: what is farther is the echo of a ring that was.
 const FARTHEST: u8 = 16;
 
 /// How many routers are told of at most.
 const MOST: usize = 256;
+
+/// How many names of models, or of adapters, are believed, and how long one may be, in bytes.
+const MOST_NAMES: usize = 10_000;
+const LONGEST_NAME: usize = 1_024;
 
 /// The version of the page.
 const VERSION: u32 = 1;
@@ -40,13 +45,20 @@ impl Behind {
         let mut all = BTreeMap::new();
         for (name, hops) in behind.into_iter().flat_map(|each| &each.0) {
             let hops = hops.saturating_add(1);
-            if hops <= FARTHEST && (all.len() < MOST || all.contains_key(name)) {
-                let known = all.entry(name.clone()).or_insert(hops);
-                *known = hops.min(*known);
-            }
+            let known = all.entry(name.clone()).or_insert(hops);
+            *known = hops.min(*known);
         }
         all.insert(name.into(), 0);
-        Self(all)
+        Self(all).bounded()
+    }
+
+    /// The nearest of them.
+    fn bounded(self) -> Self {
+        let mut all: Vec<_> = self.0.into_iter().collect();
+        all.retain(|(name, hops)| *hops <= FARTHEST && is_name(name));
+        all.sort_by_key(|(_, hops)| *hops);
+        all.truncate(MOST);
+        Self(all.into_iter().collect())
     }
 
     /// Whether a request that goes there could come to this router.
@@ -74,8 +86,8 @@ impl Page {
     }
 }
 
-/// Reads `GET /paddler/v1/status` into the report, all of it. A router that answers anything else is no such one, or wants
-/// another key: nothing is known of it then, and its health is degraded; with 5xx it is failing.
+/// Reads `GET /paddler/v1/status` into the report, all of it, within bounds. A router that answers anything else is an older
+/// or a newer one, or wants another key: it is taken to be ready, or with 5xx to be failing, and its load is not known.
 ///
 /// ```
 /// use paddler_core::source::paddler::{Behind, Page, read_status};
@@ -97,23 +109,57 @@ pub fn read_status(status: u16, body: &[u8], report: &mut Report) {
         _ => Err(refusal(status, body)),
     };
     match page {
-        Ok(Page { routers, status, .. }) => {
-            let degraded = std::mem::take(&mut report.degraded);
-            *report = status;
-            let share = |usage: &f64| (0.0..=1.0).contains(usage);
-            report.kv_cache_usage = report.kv_cache_usage.filter(share);
-            report.degraded.extend(degraded);
-            report.extensions.insert(routers);
+        Ok(page) => {
+            *report = believed(page.status);
+            report.extensions.insert(page.routers.bounded());
         }
         Err(found) => {
-            if status >= 500 {
-                report.health = Some(Health::Failing);
-            }
+            // One that is older, or newer, serves all the same.
+            report.health = Some(if status >= 500 {
+                Health::Failing
+            } else {
+                Health::Ready
+            });
             let path = Endpoint::Fleet.path();
-            report.degrade(Signal::Health, path, found.clone());
-            report.degrade(Signal::Models, path, found);
+            for signal in [Signal::Running, Signal::Waiting, Signal::Slots] {
+                report.degrade(signal, path, found.clone());
+            }
         }
     }
+}
+
+/// What is believed of what another router says: it may be anybody's.
+fn believed(mut status: Report) -> Report {
+    let share = |usage: &f64| (0.0..=1.0).contains(usage);
+    status.kv_cache_usage = status.kv_cache_usage.filter(share);
+    if let Some(Models::Listed(models)) = &mut status.models {
+        let mut seen = HashSet::new();
+        models.truncate(MOST_NAMES);
+        models.retain(|model| is_name(&model.id) && seen.insert(model.id.clone()));
+        for model in models {
+            model.aliases.clear();
+            model.parent = model.parent.take().filter(|parent| is_name(parent));
+        }
+    }
+    if let Some(adapters) = &mut status.adapters {
+        for names in [&mut adapters.running, &mut adapters.waiting] {
+            let mut seen = HashSet::new();
+            names.truncate(MOST_NAMES);
+            names.retain(|name| is_name(name) && seen.insert(name.clone()));
+        }
+    }
+    let mut seen = HashSet::new();
+    status.degraded.retain(|one| seen.insert(one.signal));
+    for one in &mut status.degraded {
+        one.expected = Endpoint::Fleet.path().to_owned();
+        one.found = short(&one.found);
+    }
+    status.loaded_adapters = None;
+    status
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len())
 }
 
 fn of_this_version(page: Page) -> Result<Page, String> {
@@ -139,6 +185,8 @@ pub(crate) fn close_ring(report: &mut Report, own_name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::Adapters;
+    use crate::upstream::ModelEntry;
 
     #[test]
     fn what_is_no_page_is_degraded_and_nothing_is_known() {
@@ -158,7 +206,7 @@ mod tests {
                 "{:?}",
                 report.degraded
             );
-            assert_eq!(report.health, (status == 503).then_some(Health::Failing));
+            assert_eq!(report.health == Some(Health::Failing), status == 503);
             assert!(report.models.is_none() && report.extensions.get::<Behind>().is_none());
         }
     }
@@ -179,7 +227,37 @@ mod tests {
     fn many_routers_have_a_bound() {
         let each: Vec<Behind> = (0..1_000).map(|n| Behind::of(&n.to_string(), [])).collect();
         let all = Behind::of("front", &each);
-        assert_eq!(all.0.len(), MOST + 1);
+        assert_eq!(all.0.len(), MOST);
         assert!(all.leads_to("front"));
+        // Names that come first push nobody out who is nearer.
+        let far = Behind::of("!", &each);
+        let near = Behind::of("zz", []);
+        assert!(Behind::of("front", [&far, &near]).leads_to("zz"));
+    }
+
+    #[test]
+    fn what_another_says_is_believed_within_bounds() {
+        let mut told = Report::new();
+        let names = ["", "m", "m", &"x".repeat(LONGEST_NAME + 1)];
+        told.models = Some(Models::Listed(
+            names.iter().map(|name| ModelEntry::new(*name)).collect(),
+        ));
+        told.adapters = Some(Adapters {
+            max: None,
+            running: (0..2 * MOST_NAMES).map(|n| n.to_string().into()).collect(),
+            waiting: vec!["".into()],
+        });
+        for n in 0..1_000 {
+            told.degrade(Signal::Models, format!("made up {n}"), "x".repeat(1_000));
+        }
+        let page = serde_json::to_vec(&Page::new(Behind::of("a", []), told)).unwrap();
+        let mut report = Report::new();
+        read_status(200, &page, &mut report);
+        assert_eq!(report.models, Some(Models::Listed(vec![ModelEntry::new("m")])));
+        let adapters = report.adapters.unwrap();
+        assert_eq!((adapters.running.len(), adapters.waiting.len()), (MOST_NAMES, 0));
+        assert_eq!(report.degraded.len(), 1);
+        assert_eq!(report.degraded[0].expected, Endpoint::Fleet.path());
+        assert!(report.degraded[0].found.len() < 200);
     }
 }

@@ -1,5 +1,6 @@
 //! What is an engine asked on each poll?
 
+use crate::status::Report;
 use crate::upstream::Engine;
 
 /// A path that tells how an engine is. All are asked with `GET`.
@@ -88,7 +89,8 @@ impl Plan {
                 slow: &[Models],
             },
             Engine::Sglang => Self {
-                quick: &[Health, Loads, Metrics],
+                // Its `/health` has it generate a token, and waits for that behind whatever it is busy with.
+                quick: &[Loads, Health, Metrics],
                 slow: &[Models],
             },
             Engine::Trtllm => Self {
@@ -100,9 +102,19 @@ impl Plan {
                 slow: &[],
             },
             Engine::Paddler => Self {
-                quick: &[Fleet],
+                quick: &[Fleet, Models],
                 slow: &[],
             },
+        }
+    }
+
+    /// Whether what a path would tell has been told by those before it, so that it need not be asked.
+    pub(crate) fn is_told(engine: Engine, endpoint: Endpoint, report: &Report) -> bool {
+        match (engine, endpoint) {
+            (Engine::Sglang, Endpoint::Health) => report.health.is_some(),
+            (Engine::Sglang, Endpoint::Metrics) => report.running.is_some(),
+            (Engine::Paddler, Endpoint::Models) => report.models.is_some(),
+            _ => false,
         }
     }
 

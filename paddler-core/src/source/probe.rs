@@ -71,7 +71,7 @@ pub struct ProbeAnswers<'a> {
 /// - llama.cpp: it names itself in `Server` or as the owner of a model, has slots in its `/props`, or says in its own
 ///   way that its model is loading.
 /// - vLLM: it is the owner of a model, or has a version and a metrics page with its own metrics.
-/// - SGLang and TensorRT-LLM: it is the owner of a model. Ollama: it has a list of models in its own way.
+/// - SGLang and TensorRT-LLM: it is the owner of a model. Ollama: its `library` is, or it lists models in its own way alone.
 /// - Any other that lists a model as OpenAI does is [`Engine::Openai`].
 ///
 /// ```
@@ -97,7 +97,7 @@ pub fn identify(answers: &ProbeAnswers<'_>) -> Option<Engine> {
         Some(Engine::Sglang)
     } else if owned_by("tensorrt_llm") {
         Some(Engine::Trtllm)
-    } else if is_ollama(answers) {
+    } else if owned_by("library") || (!models.as_ref().is_some_and(lists_a_model) && is_ollama(answers)) {
         Some(Engine::Ollama)
     } else if models.as_ref().is_some_and(lists_a_model) {
         Some(Engine::Openai)
@@ -139,9 +139,10 @@ fn is_ollama(answers: &ProbeAnswers<'_>) -> bool {
     let tags = answers.tags.and_then(|answer| answer.json());
     let models = tags.as_ref().and_then(|tags| tags.get("models")?.as_array());
     models.is_some_and(|models| {
-        models
-            .iter()
-            .all(|model| model.get("name").is_some_and(Value::is_string))
+        !models.is_empty()
+            && models
+                .iter()
+                .all(|model| model.get("name").is_some_and(Value::is_string))
     })
 }
 

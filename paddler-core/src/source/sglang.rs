@@ -6,10 +6,10 @@
 use serde::Deserialize;
 
 use super::Endpoint;
-use super::answer::json;
+use super::answer::{json, refusal};
 use super::prometheus::Selector;
 use super::vllm::VllmNames;
-use crate::status::{Report, Signal};
+use crate::status::{Health, Report, Signal};
 
 /// Under which names its metrics are looked for.
 pub fn names() -> VllmNames {
@@ -35,7 +35,7 @@ struct Rank {
     token_usage: Option<f64>,
 }
 
-/// Reads `GET /v1/loads` into [`Report::running`], [`Report::waiting`], [`Report::max_sequences`] (sums over the ranks) and
+/// Reads `GET /v1/loads` into [`Report::health`] (who tells his load is ready), [`Report::running`], [`Report::waiting`], [`Report::max_sequences`] (sums over the ranks) and
 /// [`Report::kv_cache_usage`] (the highest). A server that has no such path (404, 405) is to be asked for `/metrics`, so that
 /// nothing is degraded then; anything else that cannot be read is.
 ///
@@ -53,7 +53,7 @@ pub fn read_loads(status: u16, body: &[u8], report: &mut Report) {
     let ranks = match status {
         200 => json::<Loads>(body).map(|told| told.loads),
         404 | 405 => return,
-        _ => Err(super::answer::refusal(status, body)),
+        _ => Err(refusal(status, body)),
     };
     let ranks = ranks.and_then(|ranks| match ranks.is_empty() {
         true => Err("an empty list".to_owned()),
@@ -69,6 +69,7 @@ pub fn read_loads(status: u16, body: &[u8], report: &mut Report) {
             return;
         }
     };
+    report.health = Some(Health::Ready);
     let sum = |of: fn(&Rank) -> Option<u32>| {
         ranks
             .iter()
@@ -83,12 +84,11 @@ pub fn read_loads(status: u16, body: &[u8], report: &mut Report) {
         (Signal::Waiting, report.waiting.is_some(), "num_waiting_reqs"),
         (Signal::KvCache, report.kv_cache_usage.is_some(), "token_usage"),
     ];
-    for (signal, _, field) in told.into_iter().filter(|(_, told, _)| !told) {
-        report.degrade(
-            signal,
-            format!("{path} {field}"),
-            "missing, or not what it should be",
-        );
+    for (signal, is_told, field) in told {
+        if !is_told {
+            let found = "missing, or not what it should be";
+            report.degrade(signal, format!("{path} {field}"), found);
+        }
     }
 }
 

@@ -103,7 +103,7 @@ pub fn read_health(status: u16, body: &[u8], report: &mut Report) {
 }
 
 /// Reads `GET /v1/models` into [`Report::models`]: the model under each of its names, and its adapters with it as
-/// their parent.
+/// their parent; and the context of [`Report::abilities`].
 pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
     let models = if status == 200 {
         model_list::read(body)
@@ -111,7 +111,10 @@ pub fn read_models(status: u16, body: &[u8], report: &mut Report) {
         Err(refusal(status, body))
     };
     match models {
-        Ok(models) => report.models = Some(Models::Listed(models)),
+        Ok(models) => {
+            report.models = Some(Models::Listed(models));
+            report.abilities = model_list::abilities(body);
+        }
         Err(found) => report.degrade(Signal::Models, Endpoint::Models.path(), found),
     }
 }

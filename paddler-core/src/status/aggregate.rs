@@ -13,8 +13,8 @@ impl Snapshot {
     /// What all upstreams come to. `queued`: the requests that wait here for one of them.
     ///
     /// Room and load are those of the upstreams that are sent work now: neither drained, nor ejected, nor unable by their own
-    /// word. Load is what they reported, corrected by our own requests, as in a pick; where one of them does not say how much
-    /// room it has, that of all is unknown. The KV cache is the mean of those who tell it: a router in front compares fleets by
+    /// word. Load is what they reported, corrected by our own requests. Where one of them does not say how much room it has, or
+    /// they serve different models, that of all is unknown: such a fleet is sent what comes, and lets it wait. The KV cache is the mean of those who tell it: a router in front compares fleets by
     /// it, and within this one the emptiest is found here. Models are those of all, whether or not they can serve now, since
     /// who asks for one waits for it.
     ///
@@ -35,7 +35,12 @@ impl Snapshot {
     /// # Ok::<(), paddler_core::upstream::InvalidId>(())
     /// ```
     pub fn aggregate(&self, queued: u32) -> Report {
-        let usable: Vec<_> = self.iter().filter(|(at, _)| self.is_sent_work(*at)).collect();
+        let mut usable: Vec<_> = self.iter().filter(|(at, _)| self.is_sent_work(*at)).collect();
+        // Who was never heard from is passed over by the trees, too, unless nobody was.
+        let known = |entry: &Entry| entry.report().is_some() || entry.limit().is_some();
+        if usable.iter().any(|(_, entry)| known(entry)) {
+            usable.retain(|(_, entry)| known(entry));
+        }
         let mut report = Report::new();
         report.health = Some(if usable.is_empty() {
             Health::Failing
@@ -50,8 +55,10 @@ impl Snapshot {
     }
 
     fn is_sent_work(&self, at: UpstreamIndex) -> bool {
-        let shut = self.ledger.shut(at.get() / LANES) >> (at.get() % LANES) & 1 == 1;
-        self.is_able(at.0) && !shut
+        let (word, bit) = (at.get() / LANES, at.get() % LANES);
+        // Who is probed is shut while the probe is under way, and open after it.
+        let shut = (self.ledger.shut(word) & !self.ledger.probing(word)) | self.ledger.drained(word);
+        self.is_able(at.0) && shut >> bit & 1 == 0
     }
 
     fn load(&self, usable: &[(UpstreamIndex, &Arc<Entry>)], queued: u32, report: &mut Report) {
@@ -68,6 +75,8 @@ impl Snapshot {
             in_slots &= entry.limit() == own;
         }
         report.waiting = Some(waiting);
+        // Of room for different models no sum can be told: that for one of them would seem to be there for the others.
+        let room = room.filter(|_| serve_the_same(usable));
         if in_slots && !usable.is_empty() {
             (report.slots_total, report.slots_busy) = (room, room.map(|_| running));
         } else {
@@ -97,6 +106,22 @@ impl Snapshot {
             report.degrade(Signal::Models, "all upstreams", found);
         }
     }
+}
+
+/// Whether each of them serves the same models under the same names.
+fn serve_the_same(usable: &[(UpstreamIndex, &Arc<Entry>)]) -> bool {
+    fn names(models: &Models) -> Option<BTreeSet<&str>> {
+        let Models::Listed(models) = models else {
+            return None;
+        };
+        let each = models
+            .iter()
+            .flat_map(|model| model.aliases.iter().chain([&model.id]));
+        Some(each.map(|name| &**name).collect())
+    }
+    let mut each = usable.iter().map(|(_, entry)| entry.models().map(names));
+    let first = each.next();
+    each.all(|other| Some(&other) == first.as_ref())
 }
 
 fn kv_cache(usable: &[(UpstreamIndex, &Arc<Entry>)]) -> Option<f64> {

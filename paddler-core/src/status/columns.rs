@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::names::active_adapters;
 use super::snapshot::Entry;
 use crate::schedule::stable_hash;
-use crate::upstream::{LANES, Models, set};
+use crate::upstream::{Capability, LANES, Models, set};
 
 /// A count that is not known.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
@@ -27,6 +27,12 @@ pub(crate) struct Columns {
     pub(crate) id_hash: Box<[u64]>,
     pub(crate) waiting: Box<[u32]>,
     pub(crate) running: Box<[u32]>,
+    /// Of each [`Capability`], who is known to lack it; empty where nobody is.
+    pub(crate) lacks: [Box<[u64]>; Capability::ALL.len()],
+    /// The longest context, in tokens.
+    pub(crate) context: Box<[u32]>,
+    /// The shortest of those.
+    pub(crate) shortest_context: u32,
     /// NaN is unknown.
     pub(crate) kv: Box<[f64]>,
     /// Requests that it works on at once.
@@ -55,6 +61,9 @@ impl Columns {
             id_hash: vec![0; n].into(),
             waiting: counts(),
             running: counts(),
+            lacks: Default::default(),
+            context: counts(),
+            shortest_context: UNKNOWN,
             kv: vec![f64::NAN; n].into(),
             room: counts(),
             others: vec![0; n].into(),
@@ -84,6 +93,16 @@ impl Columns {
             Some(Models::Listed(_)) => set(&mut self.told_models, place),
             None => {}
         }
+        for (at, what) in Capability::ALL.iter().enumerate() {
+            if entry.can(*what) == Some(false) {
+                if self.lacks[at].is_empty() {
+                    self.lacks[at] = vec![0; self.live.len()].into();
+                }
+                set(&mut self.lacks[at], place);
+            }
+        }
+        self.context[place] = known(entry.context());
+        self.shortest_context = self.shortest_context.min(self.context[place]);
         if entry.is_able() {
             set(&mut self.able, place);
         }

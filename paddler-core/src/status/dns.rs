@@ -162,7 +162,7 @@ impl DnsList {
         let one = |address: &SocketAddr| {
             let mut one = spec.clone();
             one.id = UpstreamId::new(address.to_string()).ok()?;
-            let tls = spec.url.starts_with("https");
+            let tls = spec.speaks_tls();
             one.url = format!("{}://{address}", if tls { "https" } else { "http" });
             if tls {
                 // A certificate is for a domain, and for no service of it.

@@ -62,14 +62,7 @@ impl std::error::Error for InvalidSnapshot {}
 impl Snapshot {
     /// Writes it down.
     pub fn record(&self) -> SnapshotRecord {
-        let entry = |(upstream, entry): (UpstreamIndex, &Arc<Entry>)| EntryRecord {
-            place: upstream.0,
-            spec: (*entry.spec).clone(),
-            report: entry.report.as_deref().cloned(),
-            reported_at: entry.reported_at,
-            others: entry.others,
-            unreachable: entry.is_unreachable(),
-        };
+        let entry = |(upstream, entry): (UpstreamIndex, &Arc<Entry>)| EntryRecord::of(upstream.0, entry);
         SnapshotRecord {
             version: RecordVersion,
             generation: self.generation,
@@ -121,6 +114,17 @@ impl Snapshot {
 }
 
 impl EntryRecord {
+    pub(crate) fn of(place: u32, entry: &Entry) -> Self {
+        Self {
+            place,
+            spec: (*entry.spec).clone(),
+            report: entry.report.as_deref().cloned(),
+            reported_at: entry.reported_at,
+            others: entry.others,
+            unreachable: entry.is_unreachable(),
+        }
+    }
+
     fn entry(&self) -> Entry {
         let mut entry = Entry::new(self.spec.clone());
         entry.report = self.report.clone().map(Arc::new);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::{Extensions, Models};
+use crate::upstream::{Abilities, Extensions, Models};
 
 /// Whether an upstream can take requests, by its own word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
@@ -103,6 +103,9 @@ pub struct Report {
     pub loaded_adapters: Option<Vec<Arc<str>>>,
     /// The models that it serves.
     pub models: Option<Models>,
+    /// What it can do.
+    #[serde(default)]
+    pub abilities: Abilities,
     /// Signals that should have been there and were not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degraded: Vec<Degraded>,

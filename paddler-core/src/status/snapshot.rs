@@ -11,7 +11,9 @@ use super::{Failure, Health, Report, Signal};
 use crate::Moment;
 use crate::health::{HealthBook, PoolHealth, UpstreamHealth};
 use crate::schedule::Tree;
-use crate::upstream::{Ledger, Models, Reserve, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec};
+use crate::upstream::{
+    Abilities, Capability, Ledger, Models, Reserve, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec,
+};
 
 /// After this many failed connections in a row, nobody is there. One alone may be a dropped packet or a full backlog; a
 /// third would keep a dead machine among the candidates for another poll.
@@ -133,6 +135,20 @@ impl Entry {
             || self
                 .report()
                 .is_some_and(|report| report.models.is_some() && !partly(report))
+    }
+
+    /// Whether it can do this: what the user says, else what it says itself.
+    pub fn can(&self, what: Capability) -> Option<bool> {
+        let own = |abilities: &Abilities| abilities.can.get(&what).copied();
+        own(&self.spec.abilities).or_else(|| own(&self.report()?.abilities))
+    }
+
+    /// The most tokens of one prompt with its answer: what the user says, else what it says itself.
+    pub fn context(&self) -> Option<u32> {
+        self.spec
+            .abilities
+            .context
+            .or_else(|| self.report()?.abilities.context)
     }
 
     /// Requests that the engine works on at once, if that is known.
@@ -329,6 +345,12 @@ impl Snapshot {
                     open >> lane & 1 == 1 && word.weight() < word.limit()
                 })
         })
+    }
+
+    /// Whether somebody lists the name, or answers for any.
+    pub(crate) fn is_served(&self, model: &str) -> bool {
+        let any = self.columns.any_model.iter().any(|word| *word != 0);
+        any || self.model(model).is_some_and(ModelRow::is_listed)
     }
 
     /// What is known under a model or adapter name.

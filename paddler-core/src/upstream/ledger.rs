@@ -428,6 +428,12 @@ impl Ledger {
     pub fn settling_weight(&self) -> u64 {
         self.settlings.total()
     }
+
+    /// The same by place, where anything settles.
+    #[cfg(feature = "manage")]
+    pub(crate) fn settling_by_place(&self) -> std::collections::HashMap<u32, u32> {
+        self.settlings.by_place()
+    }
 }
 
 impl fmt::Debug for Ledger {

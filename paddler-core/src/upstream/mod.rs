@@ -4,6 +4,7 @@
 //! limits) is data: [`UpstreamSpec`]. What is *open* on it is counted in the [`Ledger`], and each request that may use
 //! it holds a [`Lease`].
 
+mod abilities;
 mod adapters;
 pub(crate) mod address;
 mod chunk;
@@ -26,6 +27,7 @@ mod transport;
 mod word;
 mod young;
 
+pub use abilities::{Abilities, Capability};
 pub(crate) use adapters::{CELLS, NameId};
 pub use address::InvalidUrl;
 pub use extensions::Extensions;

@@ -71,6 +71,17 @@ impl Settlings {
         held.list.iter().map(|one| u64::from(one.weight)).sum()
     }
 
+    /// By place, where anything settles.
+    #[cfg(feature = "manage")]
+    pub(crate) fn by_place(&self) -> std::collections::HashMap<u32, u32> {
+        let mut weights = std::collections::HashMap::new();
+        for one in &self.held().list {
+            let weight: &mut u32 = weights.entry(one.place).or_default();
+            *weight = weight.saturating_add(one.weight);
+        }
+        weights
+    }
+
     /// Begins a sample: its number, the weight that settles at the place, and what `read` reads in the same moment.
     pub(crate) fn sample<T>(&self, place: u32, read: impl FnOnce() -> T) -> (u64, u32, T) {
         let mut held = self.held();

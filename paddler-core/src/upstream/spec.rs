@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::address::{InvalidUrl, is_of_paddler, parse};
-use super::{Extensions, Protocol};
+use super::{Abilities, Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -227,6 +227,9 @@ pub struct UpstreamSpec {
     /// The models it serves, if the user says so. `None`: ask the engine.
     #[serde(default)]
     pub models: Option<Models>,
+    /// What it can do, if the user says so; what is not said, the engine may tell.
+    #[serde(default, skip_serializing_if = "Abilities::is_unknown")]
+    pub abilities: Abilities,
     /// How much it may be given at once.
     #[serde(default)]
     pub limits: Limits,
@@ -257,6 +260,7 @@ impl UpstreamSpec {
             url,
             labels: BTreeMap::new(),
             models: None,
+            abilities: Abilities::default(),
             limits: Limits::default(),
             timeouts: UpstreamTimeouts::default(),
             extensions: Extensions::default(),
@@ -282,6 +286,11 @@ impl UpstreamSpec {
         Ok((host.to_owned(), port))
     }
 
+    /// Whether its URL says that it speaks TLS.
+    pub fn speaks_tls(&self) -> bool {
+        parse(&self.url).is_ok_and(|address| address.tls())
+    }
+
     /// Whether both listen at one host and port, and so are one upstream.
     pub fn same_place(&self, other: &Self) -> bool {
         match (self.host_and_port(), other.host_and_port()) {
@@ -299,22 +308,24 @@ impl UpstreamSpec {
             engine,
             labels,
             models,
+            abilities,
             limits,
             timeouts,
             extensions,
         } = self;
-        (id, url, protocol, engine, labels, models, limits, timeouts)
-            == (
-                &other.id,
-                &other.url,
-                &other.protocol,
-                &other.engine,
-                &other.labels,
-                &other.models,
-                &other.limits,
-                &other.timeouts,
-            )
-            && extensions.same_as(&other.extensions)
+        (
+            id, url, protocol, engine, labels, models, abilities, limits, timeouts,
+        ) == (
+            &other.id,
+            &other.url,
+            &other.protocol,
+            &other.engine,
+            &other.labels,
+            &other.models,
+            &other.abilities,
+            &other.limits,
+            &other.timeouts,
+        ) && extensions.same_as(&other.extensions)
     }
 
     /// Adds a label.
@@ -328,6 +339,13 @@ impl UpstreamSpec {
     #[must_use]
     pub fn models(mut self, models: Models) -> Self {
         self.models = Some(models);
+        self
+    }
+
+    /// Says what it can do.
+    #[must_use]
+    pub fn abilities(mut self, abilities: Abilities) -> Self {
+        self.abilities = abilities;
         self
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use paddler_core::config::{Config, Mode, Registry};
+use paddler_core::config::{Config, Mode, Registry, Value};
 
 use crate::check::check;
 
@@ -34,6 +34,19 @@ fn valid_files_are_read() {
     for (name, text) in files {
         read(&text).unwrap_or_else(|faults| panic!("{name}\n{faults}"));
         check(&text);
+    }
+}
+
+#[test]
+fn what_is_in_force_is_told_in_the_words_that_are_read() {
+    for (name, text) in corpus("valid") {
+        let mut config = read(&text).unwrap();
+        let told = Value::from_json(&config.to_json()).unwrap();
+        let read_again = || Config::from_value(&told, &name, Mode::Gateway, &Registry::new()).unwrap();
+        // The tree is told elsewhere.
+        config.tree = read_again().tree;
+        let again = read_again();
+        assert_eq!(format!("{config:?}"), format!("{again:?}"), "{name}");
     }
 }
 

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddler_core::config::{
-    AdminPaths, ClientCertificates, Config, Fault, Forwarded, Forwarding, HealthRules, Limits, ListenerTls,
-    Mode, ModelTimeouts, Place, Poll, Queue, Registry, Retry, Shutdown, Timeouts, Traceparent, Value,
-    WebSockets,
+    AdminPaths, ClientCertificates, Config, CountTokens, DecisionRules, Fault, Forwarded, Forwarding,
+    HealthRules, Limits, ListenerTls, LogFormat, LogTarget, Mode, ModelTimeouts, NameUpstream, Otlp, Place,
+    Poll, Queue, Registry, Retry, Shutdown, Statsd, Timeouts, Traceparent, Value, WebSockets,
 };
 use paddler_core::queue::MinShares;
+use paddler_core::request::{ModelRule, ModelRules};
 use paddler_core::schedule::{Tree, trees};
-use paddler_core::upstream::{Engine, HostHeader, Http2, ModelEntry, Models, Protocol, UpstreamTimeouts};
+use paddler_core::upstream::{
+    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, UpstreamTimeouts,
+};
 
 fn read(text: &str) -> Config {
     Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap()
@@ -56,17 +59,37 @@ fn every_setting_is_read() {
             whole: Some(Duration::from_secs(3 * 3600)),
             client_idle: Duration::from_secs(90),
             tunnel_idle: Duration::from_secs(30),
-            models: [("llama-3", big), ("small:7b", small)]
-                .map(|(name, timeouts)| (name.to_owned(), timeouts))
-                .into(),
         }
     );
+    let with = |timeouts| {
+        let mut rule = ModelRule::default();
+        rule.settings.timeouts = timeouts;
+        rule
+    };
+    let mut first = ModelRule::alias("llama-3");
+    first.settings.priority = Some(1);
+    first.settings.rewrite_response = Some(true);
+    first.settings.max_wait = Some(Duration::from_secs(2));
+    let rules = ModelRules::new([
+        ("gpt-4o", first),
+        ("gpt-*", ModelRule::alias("small")),
+        ("openai/*", ModelRule::alias("*")),
+        ("chat", ModelRule::weighted([("llama-3", 90), ("llama-4", 10)])),
+        ("llama-3", with(big)),
+        ("small:7b", with(small)),
+    ]);
+    assert_eq!(config.models, rules.unwrap());
     let peers: Vec<_> = config.trusted_peers.iter().map(ToString::to_string).collect();
     assert_eq!(peers, ["10.0.0.0/8", "::1", "192.168.1.7"]);
     let mut forwarding = Forwarding::default();
     forwarding.forwarded = Forwarded::Both;
     forwarding.traceparent = Traceparent::Make;
+    forwarding.name_upstream = NameUpstream::Always;
     assert_eq!(config.forwarding, forwarding);
+    let mut decisions = DecisionRules::default();
+    (decisions.keep, decisions.per_second) = (50, 0);
+    (decisions.log, decisions.log_size) = (Some("decisions.jsonl".into()), 10 << 20);
+    assert_eq!(config.decisions, decisions);
     let mut poll = Poll::default();
     poll.interval = Duration::from_millis(250);
     poll.timeout = Duration::from_millis(1500);
@@ -93,6 +116,18 @@ fn every_setting_is_read() {
     tls.handshake_timeout = Duration::from_secs(3);
     (tls.handshakes, tls.management) = (20, true);
     assert_eq!(config.tls, Some(tls));
+    let log = config.telemetry.access_log.unwrap();
+    assert_eq!(
+        (log.file, log.format),
+        (LogTarget::File("access.log".into()), LogFormat::Text)
+    );
+    assert_eq!(config.telemetry.count_tokens, CountTokens::Always);
+    let mut statsd = Statsd::new("statsd:8125");
+    (statsd.prefix, statsd.interval) = ("llm.edge".into(), Duration::from_secs(1));
+    assert_eq!(config.telemetry.statsd, Some(statsd));
+    let mut otlp = Otlp::new("https://collector.lan:4318/otel/");
+    (otlp.headers_file, otlp.sample) = (Some("otlp.txt".into()), 0.05);
+    assert_eq!(config.telemetry.otlp, Some(otlp));
     let mut shutdown = Shutdown::default();
     shutdown.settle = Duration::from_secs(5);
     shutdown.grace = Duration::from_secs(300);
@@ -111,6 +146,9 @@ fn every_part_of_an_upstream_is_read() {
     assert_eq!(first.spec.labels["zone"], "a");
     assert_eq!(first.spec.labels["gpu"], "4090");
     assert_eq!(first.spec.models, Some(Models::Any));
+    let abilities = Abilities::only([Capability::Chat, Capability::Vision]).context(8192);
+    assert_eq!(first.spec.abilities, abilities);
+    assert_eq!(second.spec.abilities, Abilities::default());
     assert_eq!(first.spec.limits.max_in_flight, Some(4));
     assert_eq!(first.spec.limits.max_sequences, None);
     assert_eq!(first.api_key_file, None);
@@ -166,7 +204,8 @@ retry: {attempts: 16, share: 0.2, per_second: 10}
 admin_paths: closed
 server_names: []
 trusted_peers: []
-forwarding: {forwarded: off, traceparent: pass}
+forwarding: {forwarded: off, traceparent: pass, name_upstream: on_demand}
+decisions: {keep: 1000, per_second: 100, log_size: 1GiB}
 shutdown: {settle: 0s, grace: 30s}
 ";
     assert_eq!(shown(&read(said)), shown(&Config::default()));
@@ -237,4 +276,29 @@ fn a_poll_outlasts_a_connection() {
             .contains("`poll.timeout` is not longer than `timeouts.connect`"),
         "{faults}"
     );
+}
+
+#[test]
+fn what_is_off_is_off_and_what_stays_stays() {
+    let config = read("access_log: off\nstatsd: off\notlp: off\n");
+    assert_eq!(config.telemetry, Config::default().telemetry);
+    let log = |text: &str| read(text).telemetry.access_log.map(|log| (log.file, log.format));
+    assert_eq!(log("access_log: {file: off}"), None);
+    assert_eq!(
+        log("access_log: {file: stderr}"),
+        Some((LogTarget::Stderr, LogFormat::Json))
+    );
+    // Flags come over the file, each for itself.
+    let flags = serde_json::json!({"statsd": {"prefix": "edge"}});
+    let file = read("statsd: {address: \"[::1]:8125\", interval: 1m}");
+    let both = file
+        .overlay(&Value::from_json(&flags).unwrap(), "", &Registry::new())
+        .unwrap();
+    let statsd = both.telemetry.statsd.unwrap();
+    let said = (
+        statsd.address.as_str(),
+        statsd.prefix.as_str(),
+        statsd.interval.as_secs(),
+    );
+    assert_eq!(said, ("[::1]:8125", "edge", 60));
 }

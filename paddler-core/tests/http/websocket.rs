@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use paddler_core::config::WebSockets;
 use paddler_core::forward::{Keys, Served};
+use paddler_core::request::{ModelRule, ModelRules};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -121,6 +122,20 @@ async fn bytes_go_both_ways_and_a_place_is_held() {
     assert!(head.starts_with("post"), "{head}");
     drop(waits);
     world.quiet().await;
+}
+
+#[tokio::test]
+async fn the_query_names_what_is_meant() {
+    let rules = ModelRules::new([("m", ModelRule::alias("a & b"))]).unwrap();
+    let mut peer = Peer::start("").await;
+    let setup = Setup::new().with(|setup| setup.options.models = Arc::new(rules));
+    let world = peer.world(setup).await;
+    let _client = open(&world, "").await;
+    let (head, _upstream) = peer.next().await;
+    assert!(
+        head.starts_with("get /v1/realtime?model=a%20%26%20b http/1.1\r\n"),
+        "{head}"
+    );
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod acquiring;
 mod answers;
 mod at_once;
 mod by_model;
+mod capable;
 mod charging;
 #[cfg(feature = "decompress")]
 mod compressed;
@@ -22,6 +23,8 @@ mod framing;
 mod hosting;
 mod keys;
 mod leaving;
+mod measuring;
+mod models;
 mod nested;
 mod overload;
 mod owners;
@@ -35,6 +38,9 @@ mod reload;
 mod requests;
 mod retrying;
 mod server;
+mod showing;
+#[cfg(feature = "export")]
+mod spans;
 mod streams;
 mod telling;
 mod timing;

@@ -48,9 +48,23 @@ async fn what_cannot_be_read_never_reaches_an_engine() {
         (
             "/v1/audio/transcriptions",
             "content-type: multipart/form-data; boundary=x\r\n",
-            "--x--",
+            "--x\r\n",
+            400,
+            "malformed_body",
+        ),
+        (
+            "/v1/audio/transcriptions",
+            "content-type: audio/wav\r\n",
+            "RIFF",
             415,
             "content_type",
+        ),
+        (
+            "/v1/audio/transcriptions",
+            "content-type: multipart/form-data; boundary=x\r\ncontent-encoding: gzip\r\n",
+            "--x--",
+            415,
+            "content_encoding",
         ),
         (
             CHAT,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use paddler_core::config::ModelTimeouts;
+use paddler_core::request::{ModelRule, ModelRules};
 
 use super::client::{CHAT, Client, End, HANG, ask, chat, eventually, of_model, stream};
 use super::stub::{Do, Stub};
@@ -143,7 +144,9 @@ async fn models_and_upstreams_have_their_own_times() {
     let setup = Setup::new().with(|setup| {
         let mut hasty = ModelTimeouts::default();
         hasty.first_byte = Some(SHORT);
-        setup.options.timeouts.models.insert("hasty".into(), hasty);
+        let mut rule = ModelRule::default();
+        rule.settings.timeouts = hasty;
+        setup.options.models = ModelRules::new([("hasty", rule)]).unwrap().into();
     });
     let mut patient = spec("patient", &stub.url);
     patient.timeouts.first_byte = Some(HANG * 9);

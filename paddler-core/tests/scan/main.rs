@@ -8,6 +8,7 @@
 mod agreement;
 mod body;
 mod corpus;
+mod form;
 mod oddities;
 mod oracle;
 mod routes;

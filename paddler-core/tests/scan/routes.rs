@@ -110,7 +110,7 @@ fn bodies_and_replays() {
     let chat = route("POST", "/v1/chat/completions");
     assert_eq!((chat.body, chat.replayable), (BodyKind::Json, true));
     let audio = route("POST", "/v1/audio/transcriptions");
-    assert_eq!((audio.body, audio.replayable), (BodyKind::Opaque, false));
+    assert_eq!((audio.body, audio.replayable), (BodyKind::Form, false));
     let new = route("POST", "/v1/something/new");
     assert_eq!((new.body, new.replayable), (BodyKind::Unknown, false));
     assert!(route("GET", "/anything").replayable);
@@ -118,6 +118,77 @@ fn bodies_and_replays() {
     assert!(!route("POST", "/v1/responses/resp_1/cancel").replayable);
     assert!(route("GET", "/slots").replayable);
     assert!(!route("POST", "/slots/1").replayable);
+}
+
+#[test]
+fn the_least_that_a_prompt_can_come_to() {
+    let text = "x".repeat(1_600);
+    for (path, body, least) in [
+        (
+            "/v1/chat/completions",
+            format!(r#"{{"messages":[{{"content":"{text}"}},{{"content":"{text}"}}]}}"#),
+            200,
+        ),
+        (
+            "/v1/responses",
+            format!(r#"{{"input":[{{"content":"{text}"}},{{"content":"{text}"}}]}}"#),
+            200,
+        ),
+        (
+            "/v1/completions",
+            format!(r#"{{"prompt":["{text}","{text}","{text}","{text}"]}}"#),
+            100,
+        ),
+        ("/v1/completions", r#"{"prompt":[1,2,3]}"#.to_owned(), 3),
+        (
+            "/v1/completions",
+            r#"{"prompt":[[1,2,3],[1,2,3,4,5]]}"#.to_owned(),
+            4,
+        ),
+        ("/v1/embeddings", format!(r#"{{"input":["{text}","a"]}}"#), 50),
+        (
+            "/rerank",
+            format!(r#"{{"query":"{text}","texts":["{text}","{text}"]}}"#),
+            150,
+        ),
+        (
+            "/v1/completions",
+            format!(r#"{{"prompt":"{text}","truncate_prompt_tokens":9}}"#),
+            0,
+        ),
+        (
+            "/v1/responses",
+            format!(r#"{{"input":"{text}","truncation":"auto"}}"#),
+            0,
+        ),
+        (
+            "/v1/embeddings",
+            format!(r#"{{"input":"{text}","truncate":false}}"#),
+            100,
+        ),
+        ("/tokenize", format!(r#"{{"content":"{text}"}}"#), 0),
+    ] {
+        let facts = facts(path, &body);
+        assert_eq!(
+            facts.least_tokens,
+            least,
+            "{path} {}",
+            &body[..40.min(body.len())]
+        );
+        assert!(facts.least_tokens <= facts.tokens);
+    }
+    let images = |body: &str| facts("/v1/chat/completions", body).images;
+    assert!(images(
+        r#"{"messages":[{"content":[{"image_url":{"url":"a"}}]}]}"#
+    ));
+    assert!(images(r#"{"messages":[{"content":[{"image_url":"a"}]}]}"#));
+    for none in [
+        r#"{"messages":[{"content":[{"image_url":null,"url":"a"}]}]}"#,
+        r#"{"messages":[{"content":"image_url"}]}"#,
+        r#"{"tools":[{"image_url":{"url":"a"}}],"image_url":"a"}"#,
+    ] {
+        assert!(!images(none), "{none}");
+    }
 }
 
 #[test]

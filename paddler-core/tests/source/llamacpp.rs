@@ -2,7 +2,7 @@ use paddler_core::source::llamacpp::{
     read_health, read_lora_adapters, read_metrics, read_models, read_props, read_slots,
 };
 use paddler_core::status::{Degraded, Health, Report, Signal};
-use paddler_core::upstream::{ModelEntry, Models};
+use paddler_core::upstream::{Abilities, Capability, ModelEntry, Models};
 
 use crate::sample::{Recorded, WANTS_A_KEY};
 
@@ -302,4 +302,36 @@ fn a_server_in_router_mode_tells_its_models_and_lacks_nothing() {
     assert!(report.degraded.is_empty(), "{:?}", report.degraded);
     assert_eq!((report.health, report.slots_total), (Some(Health::Ready), None));
     assert!(matches!(&report.models, Some(Models::Listed(models)) if models.len() == 2));
+}
+
+#[test]
+fn how_long_a_prompt_may_be_and_what_may_stand_in_it() {
+    let context = |reader, name| read(reader, name).abilities.context;
+    assert_eq!(context(read_slots, "llamacpp/slots_idle"), Some(8192));
+    assert_eq!(context(read_props, "llamacpp/props"), Some(8192));
+    let uneven =
+        r#"[{"id":0,"n_ctx":512,"is_processing":false},{"id":1,"n_ctx":1024,"is_processing":false}]"#;
+    assert_eq!(read_text(read_slots, 200, uneven).abilities.context, Some(1024));
+    // One that does not tell may have any.
+    let one = uneven.replace("\"n_ctx\":512,", "");
+    assert_eq!(read_text(read_slots, 200, one).abilities.context, None);
+    let list =
+        |inputs: &str| format!(r#"{{"data":[{{"id":"a","architecture":{{"input_modalities":{inputs}}}}}]}}"#);
+    let can = |inputs| read_text(read_models, 200, list(inputs)).abilities.can;
+    assert_eq!(
+        can(r#"["text"]"#),
+        read(read_models, "llamacpp/models").abilities.can
+    );
+    assert_eq!(
+        can(r#"["text"]"#),
+        [(Capability::Vision, false), (Capability::Audio, false)].into()
+    );
+    assert_eq!(
+        can(r#"["text","image"]"#),
+        [(Capability::Vision, true), (Capability::Audio, false)].into()
+    );
+    assert_eq!(
+        read_text(read_models, 200, r#"{"data":[{"id":"a"}]}"#).abilities,
+        Abilities::default()
+    );
 }

@@ -176,7 +176,7 @@ fn others_are_known_by_the_owner_of_their_models_or_by_a_list_of_their_own() {
     for (owner, engine) in [
         ("sglang", Engine::Sglang),
         ("tensorrt_llm", Engine::Trtllm),
-        ("library", Engine::Openai),
+        ("library", Engine::Ollama),
     ] {
         let models = owned(owner);
         let answers = ProbeAnswers {
@@ -185,18 +185,23 @@ fn others_are_known_by_the_owner_of_their_models_or_by_a_list_of_their_own() {
         };
         assert_eq!(identify(&answers), Some(engine));
     }
-    let models = owned("library");
-    for (tags, engine) in [
-        (r#"{"models":[{"name":"m:latest"}]}"#, Engine::Ollama),
-        (r#"{"models":[]}"#, Engine::Ollama),
-        (r#"{"models":[{"id":1}]}"#, Engine::Openai),
-        ("[]", Engine::Openai),
+    let (mine, nobodys) = (owned("me"), r#"{"object":"list","data":[]}"#.to_owned());
+    for (models, tags, engine) in [
+        (
+            &nobodys,
+            r#"{"models":[{"name":"m:latest"}]}"#,
+            Some(Engine::Ollama),
+        ),
+        (&mine, r#"{"models":[{"name":"m:latest"}]}"#, Some(Engine::Openai)),
+        (&nobodys, r#"{"models":[]}"#, None),
+        (&nobodys, r#"{"models":[{"id":1}]}"#, None),
+        (&nobodys, "[]", None),
     ] {
         let answers = ProbeAnswers {
             models: Some(Answer::new(200, models.as_bytes())),
             tags: Some(Answer::new(200, tags.as_bytes())),
             ..NOTHING
         };
-        assert_eq!(identify(&answers), Some(engine), "{tags}");
+        assert_eq!(identify(&answers), engine, "{tags}");
     }
 }

@@ -267,3 +267,20 @@ fn names_can_be_written_as_data() {
     assert_eq!(serde_json::from_str::<VllmNames>(&written).unwrap(), names);
     assert!(serde_json::from_str::<VllmNames>(r#"{"queue":[]}"#).is_err());
 }
+
+#[test]
+fn the_longest_prompt_is_that_of_the_base_models() {
+    let recorded = Recorded::read("vllm/v1_models");
+    let context = |body: &[u8]| {
+        let mut report = Report::new();
+        read_models(200, body, &mut report);
+        report.abilities.context
+    };
+    assert_eq!(context(&recorded.body), Some(2048), "adapters tell none");
+    let two = br#"{"data":[{"id":"a","max_model_len":10},{"id":"b","max_model_len":20}]}"#;
+    assert_eq!(context(two), Some(20));
+    assert_eq!(
+        context(br#"{"data":[{"id":"a","max_model_len":10},{"id":"b"}]}"#),
+        None
+    );
+}

@@ -2,6 +2,8 @@
 #![cfg(feature = "proxy")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+#[cfg(feature = "yaml")]
+mod boards;
 mod degraded;
 mod dns;
 mod engines;

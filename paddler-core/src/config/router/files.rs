@@ -1,11 +1,11 @@
 //! Which files does a config name?
 //!
 //! They are listed here once, for whoever looks for them, reads or watches them. What names files is taken apart in full, so
-//! that a new setting cannot be left out.
+//! that a new setting cannot be left out. The access log is none of them: it is written, and changes all the time.
 
 use std::path::PathBuf;
 
-use super::{AgentRules, Config, ListenerTls, UpstreamConfig};
+use super::{AgentRules, Config, ListenerTls, Otlp, Telemetry, UpstreamConfig};
 use crate::upstream::{Protocol, Tls, UpstreamSpec};
 
 /// A file that a setting names. `P`: a reference to its path.
@@ -34,6 +34,8 @@ pub enum FilePurpose {
     UpstreamKey(usize),
     /// The TLS with the upstream at this position.
     UpstreamTls(usize),
+    /// What the collector of OpenTelemetry wants.
+    OtlpHeaders,
 }
 
 /// One list for a config that is shared and for one that is not.
@@ -46,6 +48,13 @@ macro_rules! named_files {
             agents: AgentRules { key_file, access: _ },
             tls,
             upstreams,
+            telemetry:
+                Telemetry {
+                    otlp,
+                    access_log: _,
+                    count_tokens: _,
+                    statsd: _,
+                },
             ..
         } = $config;
         let mut all = Vec::new();
@@ -111,6 +120,15 @@ macro_rules! named_files {
             add(format!("{setting}.tls.ca"), of_tls, ca.into());
             add(format!("{setting}.tls.certificate"), of_tls, certificate.into());
             add(format!("{setting}.tls.key"), of_tls, key.into());
+        }
+        if let Some(Otlp {
+            headers_file,
+            endpoint: _,
+            sample: _,
+        }) = otlp
+        {
+            let purpose = FilePurpose::OtlpHeaders;
+            add("otlp.headers_file".into(), purpose, headers_file.into());
         }
         // A certificate without its key is a fault, and names no file.
         all.retain(|named| !named.path.as_os_str().is_empty());

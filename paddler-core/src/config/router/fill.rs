@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::models::Rules;
 use super::{
-    AdminPaths, Config, Forwarded, Forwarding, Poll, Shutdown, Traceparent, UpstreamConfig, WebSockets,
-    agents, health, limits, queue, timeouts, tls, upstream,
+    AdminPaths, Config, Forwarded, Forwarding, NameUpstream, Poll, Shutdown, Traceparent, UpstreamConfig,
+    WebSockets, agents, decisions, health, limits, queue, telemetry, timeouts, tls, upstream,
 };
 use crate::config::fault::Faults;
 use crate::config::network::Network;
@@ -45,6 +46,10 @@ pub(in crate::config) fn config(
     if let Some(list) = file(&mut fields, "upstreams_file", faults) {
         config.upstreams_file = Some(list);
     }
+    let mut rules = Rules::default();
+    if let Some(at) = fields.take("models", faults) {
+        rules.models(&at, faults);
+    }
     if let Some(tree) = tree::tree(&mut fields, registry, faults) {
         config.tree = tree;
     }
@@ -59,8 +64,9 @@ pub(in crate::config) fn config(
         forwarding(fields, &mut config.forwarding, faults);
     });
     section(&mut fields, "timeouts", faults, |fields, faults| {
-        timeouts::timeouts(fields, &mut config.timeouts, faults);
+        timeouts::timeouts(fields, &mut config.timeouts, &mut rules, faults);
     });
+    config.models = rules.build(config.models, faults);
     section(&mut fields, "poll", faults, |fields, faults| {
         poll(fields, &mut config.poll, faults);
     });
@@ -74,6 +80,10 @@ pub(in crate::config) fn config(
     if let Some(at) = fields.take("tls", faults) {
         config.tls = tls::listener_tls(&at, faults);
     }
+    section(&mut fields, "decisions", faults, |fields, faults| {
+        decisions::decisions(fields, &mut config.decisions, faults);
+    });
+    telemetry::telemetry(&mut fields, &mut config.telemetry, faults);
     section(&mut fields, "shutdown", faults, |fields, faults| {
         shutdown(fields, &mut config.shutdown, faults);
     });
@@ -199,6 +209,13 @@ fn forwarding(fields: &mut Fields<'_>, forwarding: &mut Forwarding, faults: &mut
     if let Some(at) = fields.take("traceparent", faults) {
         let words = [("pass", Traceparent::Pass), ("make", Traceparent::Make)];
         forwarding.traceparent = at.word(faults, &words).unwrap_or_default();
+    }
+    if let Some(at) = fields.take("name_upstream", faults) {
+        let words = [
+            ("on_demand", NameUpstream::OnDemand),
+            ("always", NameUpstream::Always),
+        ];
+        forwarding.name_upstream = at.word(faults, &words).unwrap_or_default();
     }
 }
 

@@ -1,11 +1,11 @@
 //! How long may each step of forwarding take?
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::fill::{DAY, MOMENT, duration, step};
+use super::fill::{DAY, MOMENT, duration};
+use super::models::Rules;
 use crate::config::fault::Faults;
-use crate::config::read::{At, Fields};
+use crate::config::read::Fields;
 use crate::config::units;
 use crate::config::value::{Kind, quoted};
 
@@ -29,8 +29,6 @@ pub struct Timeouts {
     /// For either end of a WebSocket to say something. Default 5 min: most clients ask once a minute at least whether the
     /// other end is there.
     pub tunnel_idle: Duration,
-    /// What is different for a model, by the name that requests ask for it by. Default none.
-    pub models: BTreeMap<String, ModelTimeouts>,
 }
 
 /// How long requests for one model may take, where that is different.
@@ -53,13 +51,18 @@ impl Default for Timeouts {
             idle: Duration::from_secs(60),
             whole: None,
             client_idle: Duration::from_secs(60),
-            models: BTreeMap::new(),
             tunnel_idle: Duration::from_secs(300),
         }
     }
 }
 
-pub(super) fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults: &mut Faults) {
+/// `rules`: what is different for a model goes there.
+pub(super) fn timeouts<'v>(
+    fields: &mut Fields<'v>,
+    timeouts: &mut Timeouts,
+    rules: &mut Rules<'v>,
+    faults: &mut Faults,
+) {
     duration(fields, "connect", (MOMENT, DAY), &mut timeouts.connect, faults);
     duration(
         fields,
@@ -100,23 +103,6 @@ pub(super) fn timeouts(fields: &mut Fields<'_>, timeouts: &mut Timeouts, faults:
         };
     }
     if let Some(at) = fields.take("models", faults) {
-        timeouts.models = models(&at, faults);
+        rules.timeouts(&at, faults);
     }
-}
-
-fn models(at: &At<'_>, faults: &mut Faults) -> BTreeMap<String, ModelTimeouts> {
-    let mut models = BTreeMap::new();
-    for (name, at) in at.pairs(faults).into_iter().flatten() {
-        let Some(mut fields) = at.fields(faults) else {
-            continue;
-        };
-        let timeouts = ModelTimeouts {
-            first_byte: step(&mut fields, "first_byte", faults),
-            idle: step(&mut fields, "idle", faults),
-            whole: step(&mut fields, "whole", faults),
-        };
-        fields.end(faults);
-        models.insert(name.text.clone(), timeouts);
-    }
-    models
 }

@@ -12,10 +12,11 @@ use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
 use crate::upstream::address::{Address, is_host, is_of_paddler, parse, service_domain};
 use crate::upstream::{
-    Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId, UpstreamSpec, UpstreamTimeouts,
+    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId,
+    UpstreamSpec, UpstreamTimeouts,
 };
 
-const ENGINES: [(&str, Engine); 8] = [
+pub(super) const ENGINES: [(&str, Engine); 8] = [
     ("auto", Engine::Auto),
     ("llamacpp", Engine::Llamacpp),
     ("vllm", Engine::Vllm),
@@ -26,16 +27,17 @@ const ENGINES: [(&str, Engine); 8] = [
     ("paddler", Engine::Paddler),
 ];
 
-const HTTP2: [(&str, Http2); 3] = [
+pub(super) const HTTP2: [(&str, Http2); 3] = [
     ("auto", Http2::Auto),
     ("never", Http2::Never),
     ("always", Http2::Always),
 ];
 
-const HOSTS: [(&str, HostHeader); 2] = [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
+pub(super) const HOSTS: [(&str, HostHeader); 2] =
+    [("rewrite", HostHeader::Rewrite), ("keep", HostHeader::Keep)];
 
 /// What stands before a URL whose host is a name for several.
-const DNS: &str = "dns+";
+pub(super) const DNS: &str = "dns+";
 
 /// All that can be read; the others have their faults.
 pub(super) fn upstreams(at: &At<'_>, faults: &mut Faults) -> Vec<UpstreamConfig> {
@@ -225,6 +227,7 @@ fn settings(
         }
     }
     let models = fields.take("models", faults).and_then(|at| models(&at, faults));
+    let abilities = abilities(fields, faults);
     let mut limit = |name| {
         let at = fields.take(name, faults)?;
         at.whole(faults, 1..=i64::from(u32::MAX))
@@ -239,6 +242,7 @@ fn settings(
         spec.engine = engine;
         spec.labels = named.into_iter().collect();
         spec.models = models;
+        spec.abilities = abilities;
         spec.limits.max_in_flight = max_in_flight;
         spec.limits.max_sequences = max_sequences;
         spec.timeouts = timeouts;
@@ -249,6 +253,19 @@ fn settings(
             number: None,
         }
     }
+}
+
+/// What it can do, and how long a prompt may be.
+pub(in crate::config) fn abilities(fields: &mut Fields<'_>, faults: &mut Faults) -> Abilities {
+    let words: Vec<_> = Capability::ALL.iter().map(|one| (one.as_str(), *one)).collect();
+    let listed = fields
+        .take("capabilities", faults)
+        .and_then(|at| at.some_list(faults));
+    let listed = listed.map(|list| Abilities::only(list.iter().filter_map(|at| at.word(faults, &words))));
+    let mut abilities = listed.unwrap_or_default();
+    let context = fields.take("context", faults);
+    abilities.context = context.and_then(|at| at.whole(faults, 1..=i64::from(u32::MAX - 1)));
+    abilities
 }
 
 /// What is spoken there, beyond what the URL says.

@@ -10,7 +10,7 @@ use crate::config::registry;
 use crate::config::value::{Kind, quoted};
 use crate::schedule::Filter;
 use crate::schedule::filters::{
-    Bound, Margin, Unknown, all_of, any_of, fresh, healthy, heard, kv_cache, label, least_kv_cache,
+    Bound, Margin, Unknown, all_of, any_of, capable, fresh, healthy, heard, kv_cache, label, least_kv_cache,
     least_queue, lora_active, lora_low_cost, lora_room, model, not, present, queue_depth, slot, within_best,
 };
 
@@ -18,6 +18,7 @@ use crate::schedule::filters::{
 pub(in crate::config) const FILTERS: &[&str] = &[
     "present",
     "model",
+    "capable",
     "healthy",
     "heard",
     "fresh",
@@ -55,6 +56,7 @@ impl Compiler<'_> {
         let filter: Arc<dyn Filter> = match call.name {
             "present" => Arc::new(present()),
             "model" => Arc::new(model()),
+            "capable" => Arc::new(capable()),
             "healthy" => Arc::new(healthy()),
             "heard" => Arc::new(heard()),
             "slot" => Arc::new(slot()),

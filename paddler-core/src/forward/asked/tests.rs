@@ -56,10 +56,13 @@ fn only_a_trusted_peer_says_who_matters_and_who_pays() {
         ("x-paddler-tenant", "a team"),
     ];
     let mut headers = map(&said);
-    assert_eq!(Standing::take(&mut headers, false).unwrap(), Standing::default());
+    assert_eq!(
+        Standing::take(&mut headers, false, false).unwrap(),
+        Standing::default()
+    );
     assert!(headers.is_empty(), "nobody behind us believes it");
     let mut headers = map(&said);
-    let standing = Standing::take(&mut headers, true).unwrap();
+    let standing = Standing::take(&mut headers, true, false).unwrap();
     assert_eq!(
         (standing.priority, standing.tenant.as_deref()),
         (Some(-1), Some("a team"))
@@ -77,17 +80,23 @@ fn only_a_trusted_peer_says_who_matters_and_who_pays() {
         ("2147483647", i32::MAX),
     ] {
         let mut headers = map(&[("x-paddler-priority", value)]);
-        assert_eq!(Standing::take(&mut headers, true).unwrap().priority, Some(number));
+        assert_eq!(
+            Standing::take(&mut headers, true, false).unwrap().priority,
+            Some(number)
+        );
     }
     for value in ["urgent", "2147483648", "1.5", ""] {
         let mut headers = map(&[("x-paddler-priority", value)]);
-        assert!(Standing::take(&mut headers, true).is_err(), "{value}");
-        assert_eq!(Standing::take(&mut headers, false).unwrap(), Standing::default());
+        assert!(Standing::take(&mut headers, true, false).is_err(), "{value}");
+        assert_eq!(
+            Standing::take(&mut headers, false, false).unwrap(),
+            Standing::default()
+        );
     }
     let mut headers = HeaderMap::new();
     headers.insert(TENANT, HeaderValue::from_str(&"t".repeat(257)).unwrap());
     assert!(
-        Standing::take(&mut headers, true).is_err(),
+        Standing::take(&mut headers, true, false).is_err(),
         "it would be kept in tables"
     );
 }
@@ -102,7 +111,7 @@ proptest! {
             }
             let read = Times::read(&headers);
             prop_assert!(read.is_err() || read.is_ok_and(|times| times.whole > Some(Duration::ZERO)));
-            if let Ok(said) = Standing::take(&mut headers, true) {
+            if let Ok(said) = Standing::take(&mut headers, true, false) {
                 prop_assert!(said.tenant.is_some_and(|name| (1..=LONGEST_TENANT).contains(&name.len())));
             }
         }

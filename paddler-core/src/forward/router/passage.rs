@@ -9,11 +9,12 @@ use std::time::Duration;
 use http::header::{ACCEPT_ENCODING, HOST};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Method, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use tokio::time::Instant;
 use tracing::Span;
 
 use super::{Inner, Router};
+use crate::config::NameUpstream;
 use crate::forward::accept::OverTls;
 use crate::forward::admission::{admit, check_body};
 use crate::forward::asked::{Standing, Times};
@@ -30,17 +31,20 @@ use crate::forward::peer::Origin;
 use crate::forward::permit;
 use crate::forward::refusal::Refusal;
 use crate::forward::relay::{self, Relay};
+use crate::forward::renamed::renamed;
 use crate::forward::rewrite;
 use crate::forward::rights::{Client, InUse};
 use crate::forward::sending::{Means, Outcome, Sending};
+use crate::forward::shown::Shown;
 use crate::forward::story::Story;
 use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
 use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
-use crate::observe::{InFlight, Metrics};
+use crate::observe::{End, InFlight, Metrics};
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route, Scanned};
+use crate::schedule::Detail;
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
 /// A request from its arrival to its answer. Dropped before that, its client has left.
@@ -51,6 +55,7 @@ pub(super) struct Arrival {
     pub(super) id: HeaderValue,
     pub(super) span: Span,
     pub(super) story: Story,
+    pub(super) shown: Shown,
 }
 
 impl Arrival {
@@ -114,15 +119,20 @@ impl Router {
         if let Some(client) = &client {
             arrival.story.client(&client.name);
         }
+        let names = (&*options.models, client.as_deref());
         if route.class == RequestClass::Local {
             let known = local::Known {
                 snapshot: &inner.published.load(),
                 stopping: inner.is_stopping(),
-                client: client.as_deref(),
+                rules: names.0,
+                client: names.1,
                 name: inner.via.name(),
                 places: &inner.places,
             };
             return local::answer(path, &known);
+        }
+        if let Some(answer) = local::alias(path, route, &inner.published.load(), names) {
+            return answer;
         }
         let method = parts.method.clone();
         let passage = Passage {
@@ -143,8 +153,20 @@ impl Router {
         );
         let mut intake = intake.await?;
         let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
+        passage.measure(facts.model.as_deref(), &mut head.parts.headers, arrival);
         facts.detail = arrival.story.detail(&facts);
+        arrival.shown = passage.shown(&head);
+        if arrival.shown.wants_why() {
+            facts.detail = facts.detail.max(Detail::Why);
+        }
+        if let (Some(asked), Some(model), true) = (&facts.asked, &facts.model, head.websocket.is_some()) {
+            head.uri = rewrite::in_query(head.uri, asked, model)?;
+        }
         passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
+        arrival
+            .story
+            .trace(&mut head.parts.headers, || inner.places.next_seed());
+        let rename = passage.rename(&mut head, &facts);
         let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
@@ -153,15 +175,18 @@ impl Router {
         }
         arrival.story.traced(&outgoing.headers);
         arrival.story.began(&facts);
-        let (in_use_now, story) = (in_use.as_mut(), &mut arrival.story);
-        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, story);
+        let (in_use_now, told) = (in_use.as_mut(), (&mut arrival.story, &mut arrival.shown));
+        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, told);
         match sending.run().await? {
             // What its tokens come to is not seen.
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
             }
-            Outcome::Live(answered, owed) => Ok(passage.relay(answered, owed, in_use, arrival)),
-            Outcome::Kept(response) => Ok(response),
+            Outcome::Live(answered, owed) => Ok(passage.relay((answered, rename), owed, in_use, arrival)),
+            Outcome::Kept(response) => {
+                arrival.tell(response.status()).end(End::Complete, None);
+                Ok(response)
+            }
         }
     }
 }
@@ -181,10 +206,11 @@ impl<'a> Passage<'a> {
         let takes_trailers = takes_trailers(&parts.headers);
         strip_hop_by_hop(&mut parts.headers, &[]);
         let origin = Origin::of(&parts.extensions, &options.trusted_peers);
+        let may_ask = self.client.is_some_and(|client| client.explain);
         Ok(Head {
             uri,
             times: Times::read(&parts.headers)?,
-            standing: Standing::take(&mut parts.headers, origin.trusted)?,
+            standing: Standing::take(&mut parts.headers, origin.trusted, may_ask)?,
             parts,
             origin,
             websocket,
@@ -192,6 +218,12 @@ impl<'a> Passage<'a> {
             announces_body,
             takes_trailers,
         })
+    }
+
+    /// What the client is shown of where it goes.
+    fn shown(&self, head: &Head) -> Shown {
+        let always = self.options.forwarding.name_upstream == NameUpstream::Always;
+        Shown::new(head.standing.explain, always)
     }
 
     /// What is asked for, by whom, and how long it may take.
@@ -208,16 +240,27 @@ impl<'a> Passage<'a> {
             Some(scanned) => RequestFacts::from_scan(self.route, scanned, now, seed)
                 .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string()))?,
         };
-        let allowed = Allowed::new(&options.timeouts, facts.model.as_deref(), head.times, began);
+        if head.websocket.is_some() {
+            // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
+            facts.weight = facts.weight.max(1);
+            facts.model = facts.model.or_else(|| upgrade::model(head.uri.query()));
+            facts.replayable = false;
+        }
+        if let Some(client) = self.client {
+            client.annotate(&mut facts);
+        }
+        options.models.resolve(&mut facts);
+        let settings = options.models.settings(&facts);
+        let allowed = Allowed::new(&options.timeouts, settings.timeouts, head.times, began);
         // How long anybody waits is for the queue to say. A client may want less, and what is left of the whole counts.
         let left = allowed
             .ends
             .map(|ends| ends.saturating_duration_since(Instant::now()));
-        let wait = [head.times.max_wait, left].into_iter().flatten().min();
+        let wait = [head.times.max_wait, settings.max_wait, left]
+            .into_iter()
+            .flatten()
+            .min();
         facts.deadline = wait.map(|wait| now.saturating_add(wait));
-        if let Some(client) = self.client {
-            client.annotate(&mut facts);
-        }
         // Whoever is trusted to say so knows better.
         facts.priority = head.standing.priority.unwrap_or(facts.priority);
         if let Some(tenant) = head.standing.tenant.clone() {
@@ -229,22 +272,34 @@ impl<'a> Passage<'a> {
         if let Some(host) = &options.annotate {
             host.annotate(&head.parts.headers, &mut facts);
         }
-        if head.websocket.is_some() {
-            // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
-            facts.weight = facts.weight.max(1);
-            facts.model = facts.model.or_else(|| upgrade::model(head.uri.query()));
-            facts.replayable = false;
-        }
         Ok((facts, allowed))
     }
 
-    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left keeps nothing.
+    /// Who keeps what it refers to, in its path or in its body: nobody else could answer. Who has left or cannot be reached
+    /// keeps nothing: others say so at once.
     fn owner(&self, intake: &Intake) -> Option<Arc<[UpstreamId]>> {
         let by_body = || intake.scanned.as_ref()?.refers.as_deref();
         let id = owners::in_path(self.path).or_else(by_body)?;
         let owner = self.inner.owners.of(id)?;
-        let is_there = self.inner.published.load().index(owner.as_str()).is_some();
+        let snapshot = self.inner.published.load();
+        let is_there = snapshot
+            .find(owner.as_str())
+            .is_some_and(|entry| !entry.is_unreachable());
         is_there.then(|| [owner].into())
+    }
+
+    /// What asks a model for something counts for that model.
+    fn measure(&self, model: Option<&str>, headers: &mut HeaderMap, arrival: &mut Arrival) {
+        let Inner {
+            metrics, published, ..
+        } = self.inner;
+        if let RequestClass::Generate(_) = self.route.class {
+            let measured = metrics.measure(model, &published.load(), arrival.began);
+            arrival.story.measure(measured);
+            if arrival.story.reads_usage() {
+                ask_plain(headers);
+            }
+        }
     }
 
     /// Whether this client may ask for that, and now.
@@ -256,11 +311,22 @@ impl<'a> Passage<'a> {
         let known = (self.options, &**published.load(), clock.now());
         permit::permit(client, in_use, (self.path, head.uri.query()), asked, known)?;
         if in_use.counts_tokens() {
-            // What it uses is read from the answer, which has to be readable.
-            let plain = HeaderValue::from_static("identity");
-            head.parts.headers.insert(ACCEPT_ENCODING, plain);
+            ask_plain(&mut head.parts.headers);
         }
         Ok(())
+    }
+
+    /// The name that answers are to have, where that is not the engine's.
+    fn rename(&self, head: &mut Head, facts: &RequestFacts) -> Option<Arc<str>> {
+        let settings = self.options.models.settings(facts);
+        let name = facts
+            .asked
+            .clone()
+            .filter(|_| settings.rewrite_response == Some(true))?;
+        // It can be put into what can be read.
+        let plain = HeaderValue::from_static("identity");
+        head.parts.headers.insert(ACCEPT_ENCODING, plain);
+        Some(name)
     }
 
     /// The request as upstreams get it.
@@ -360,7 +426,7 @@ impl<'a> Passage<'a> {
 
     fn relay(
         &self,
-        answered: Answered,
+        (answered, rename): (Answered, Option<Arc<str>>),
         owed: Option<Owed>,
         in_use: Option<InUse>,
         arrival: &mut Arrival,
@@ -372,7 +438,10 @@ impl<'a> Passage<'a> {
             stages,
             hurried,
         } = answered;
-        let (head, body) = response.into_parts();
+        let (mut head, mut body) = response.into_parts();
+        if let Some(name) = rename {
+            body = renamed(body, &mut head.headers, &name);
+        }
         let asked = (self.method, self.path);
         let told = (head.status.is_success(), &head.headers);
         let request = relay::Request {
@@ -396,6 +465,11 @@ impl<'a> Passage<'a> {
         let relay = Relay::new(body, &head.headers, request);
         Response::from_parts(head, Body::new(relay))
     }
+}
+
+/// What a request uses is read from its answer, which has to be readable.
+fn ask_plain(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// The path that is judged.

@@ -11,7 +11,7 @@ use tracing::{Level, debug, enabled, trace};
 
 use super::owed::Owed;
 use crate::Moment;
-use crate::observe::Why;
+use crate::observe::{Walks, Why};
 use crate::queue::Tried;
 use crate::request::RequestFacts;
 use crate::schedule::{
@@ -74,11 +74,13 @@ pub(super) struct Finder {
     seed: AtomicU64,
     /// How many are told besides the one who is picked.
     alternatives: AtomicUsize,
+    pub(super) walks: Walks,
 }
 
 impl Finder {
     pub(super) fn new(published: Published, seed: u64) -> Self {
         Self {
+            walks: Walks::new(&published.load()),
             published,
             seed: AtomicU64::new(seed),
             alternatives: AtomicUsize::new(0),
@@ -115,19 +117,20 @@ impl Finder {
     ) -> Result<Place, Ending> {
         let snapshot = self.published.load();
         if facts.detail == Detail::Nothing && !enabled!(Level::DEBUG) {
-            return Ok(self.walk(&snapshot, facts, except, now, at)?.0);
+            return Ok(self.walk(&snapshot, facts, except, now, At(at.0))?.0);
         }
-        let mut looks_on = (At(at.0), Explanation::default());
-        let found = self.walk(&snapshot, facts, except, now, &mut looks_on);
-        let why = looks_on.1.data(snapshot.tree(), NAMED);
+        let mut why = Explanation::default();
+        let found = self.walk(&snapshot, facts, except, now, (At(at.0), &mut why));
         match found {
             Ok((mut place, record)) => {
-                place.why = Some(Box::new(Why::new(why, record)));
+                let why = why.data(snapshot.tree(), NAMED);
+                place.why = Some(Box::new(Why::new(why, record, &snapshot)));
                 Ok(place)
             }
+            Err(ending) if !enabled!(Level::DEBUG) => Err(ending),
             Err(ending) => {
-                let (model, why) = (facts.model.as_deref().unwrap_or_default(), why.summary);
-                let reason = &ending.reason;
+                let model = facts.model.as_deref().unwrap_or_default();
+                let (why, reason) = (why.summary(snapshot.tree()), &ending.reason);
                 match (ending.class, news) {
                     (Class::Later, News::No) => trace!(model, %reason, %why, "waits on"),
                     (Class::Later, News::Yes) => debug!(model, %reason, %why, "no place yet"),
@@ -195,7 +198,7 @@ impl Finder {
         facts: &RequestFacts,
         except: &[UpstreamId],
         now: Moment,
-        observer: &mut O,
+        observer: O,
     ) -> Result<(Place, Option<Record>), Ending> {
         let ending = |class, reason| Ending::new(class, reason, NodeId::default());
         if snapshot.is_empty() {
@@ -207,15 +210,18 @@ impl Finder {
             ..Ask::new(&view, now, seed).except(except)
         };
         let ask = ask.want(1 + self.alternatives.load(Relaxed));
-        let (lease, picks, record) = Scratch::with(|scratch| {
+        let nodes = self.walks.nodes(snapshot);
+        let mut observer = (observer, nodes.counters());
+        let reserve = |scratch: &mut Scratch| {
             if facts.detail == Detail::Record {
-                let (lease, picks, record) = snapshot.reserve_recorded(&ask, scratch, observer)?;
+                let (lease, picks, record) = snapshot.reserve_recorded(&ask, scratch, &mut observer)?;
                 Ok((lease, picks, Some(record)))
             } else {
-                let (lease, picks) = snapshot.reserve_ranked(&ask, scratch, observer)?;
+                let (lease, picks) = snapshot.reserve_ranked(&ask, scratch, &mut observer)?;
                 Ok((lease, picks, None))
             }
-        })?;
+        };
+        let (lease, picks, record) = self.walks.timed(seed, || Scratch::with(reserve))?;
         let next = picks.iter().skip(1).filter_map(|next| snapshot.spec(next));
         let alternatives = next.map(|spec| spec.id.clone()).collect();
         let entry = snapshot.find(lease.upstream().as_str());

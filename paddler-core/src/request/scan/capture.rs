@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::error::ScanErrorKind;
 use super::field::{
-    CONTENT, DOCUMENTS, Field, INPUT, KEPT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, TEXT_2,
-    TEXT_KEYS, TEXTS, Tally, Value, names_adapter,
+    CONTENT, DOCUMENTS, Field, INPUT, KEPT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, Part,
+    TEXT_2, TEXT_KEYS, TEXTS, Tally, Value, names_adapter,
 };
 use super::{AskedAdapter, AskedModel, ScanLimits, Scanned};
 
 /// Every spelling of `model` that is kept track of. More than a few is no accident.
-const MAX_MODEL_KEYS: usize = 8;
+pub(super) const MAX_MODEL_KEYS: usize = 8;
 
 /// Where a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,11 @@ pub(super) struct Capture {
     key: KeyBuffer,
     field: Field,
     media: bool,
+    /// What the value of the current key is.
+    part: Part,
+    images: bool,
+    sounds: bool,
+    truncates: bool,
     /// How deep the current key stands that names an adapter, within one that holds such.
     adapter_within: Option<usize>,
     /// Whether the text of the current string is kept, and not its length alone.
@@ -71,6 +76,10 @@ impl Capture {
             key: KeyBuffer::default(),
             field: Field::Ignored,
             media: false,
+            part: Part::Other,
+            images: false,
+            sounds: false,
+            truncates: false,
             adapter_within: None,
             keeps: false,
             length: 0,
@@ -102,6 +111,7 @@ impl Capture {
     pub(super) fn key(&mut self, depth: usize, key: &[u8]) {
         let key = &key[..key.len().min(KEPT)];
         if depth == 1 {
+            self.part = Part::Other;
             self.field = Field::of(key);
             self.media = false;
             if let Field::Text(index) = self.field {
@@ -109,6 +119,7 @@ impl Capture {
             }
         } else if matches!(self.field, Field::Text(MESSAGES | PROMPT | INPUT | CONTENT)) {
             self.media = MEDIA_KEYS.iter().any(|name| name.as_bytes() == key);
+            self.part = Part::of(key);
         } else if self.field == Field::Holding {
             self.adapter_within = names_adapter(key).then_some(depth);
         }
@@ -210,10 +221,23 @@ impl Capture {
     #[inline]
     fn value(&mut self, place: Place, value: Value, span: Range<u64>) -> Result<(), Box<Fault>> {
         if let Field::Text(index) = self.field {
+            if self.part != Part::Other {
+                self.part(value);
+            }
             self.tally(index, place, value);
             return Ok(());
         }
         self.other(place, value, span)
+    }
+
+    /// The value of a key that says what it is: null is none.
+    fn part(&mut self, value: Value) {
+        let given = matches!(value, Value::String | Value::Object);
+        match std::mem::replace(&mut self.part, Part::Other) {
+            Part::Image => self.images |= given,
+            Part::Sound => self.sounds |= given,
+            Part::Other => {}
+        }
     }
 
     /// A value that stands nowhere in a prompt.
@@ -247,6 +271,9 @@ impl Capture {
                 } else {
                     None
                 }
+            }
+            Field::Truncates => {
+                self.truncates |= !matches!(value, Value::Null | Value::Bool(false) | Value::Count(0));
             }
             // It begins anew, should it come twice.
             Field::Holding => self.adapter_within = None,
@@ -350,6 +377,10 @@ impl Capture {
                 .iter()
                 .fold(0, |sum: u32, tally| sum.saturating_add(tally.media)),
             model_spans: self.model_spans,
+            is_form: false,
+            images: self.images,
+            sounds: self.sounds,
+            truncates: self.truncates,
             body_bytes,
         }
     }

@@ -47,6 +47,13 @@ pub enum ScanErrorKind {
     },
     /// Several top-level keys spell `model`, ignoring case, and their values differ.
     AmbiguousModel,
+    /// A form is not one, or could be read in two ways.
+    MalformedForm {
+        /// What is wrong, in words.
+        problem: &'static str,
+    },
+    /// The `Content-Type` of a form does not say, or not in one way, what its parts are separated by.
+    NoBoundary,
     /// More top-level keys spell `model`, ignoring case, than are kept track of.
     RepeatedModel {
         /// The most that are allowed.
@@ -76,6 +83,10 @@ impl fmt::Display for ScanErrorKind {
             Self::InvalidUtf8 => f.write_str("a string is not valid UTF-8: send the body encoded as UTF-8"),
             Self::TooDeep { limit } => write!(f, "arrays and objects nest deeper than {limit}: send a flatter body"),
             Self::WrongType { key, expected } => write!(f, "`{key}` must be {expected}"),
+            Self::MalformedForm { problem } => write!(f, "the form cannot be read: {problem}"),
+            Self::NoBoundary => f.write_str(
+                "the Content-Type of a form needs one boundary of 1 to 70 characters: let your client's library make it",
+            ),
             Self::AmbiguousModel => {
                 f.write_str("`model` is given more than once (ignoring case), with different values: give it once")
             }
@@ -136,12 +147,12 @@ impl ScanError {
         self.offset
     }
 
-    /// Where: the line, counted from 1.
+    /// Where: the line, counted from 1. 0 in a form, which has none.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Where: the byte within the line, counted from 1.
+    /// Where: the byte within the line, counted from 1. 0 in a form.
     pub fn column(&self) -> u64 {
         self.column
     }
@@ -155,6 +166,9 @@ impl fmt::Display for ScanError {
             line,
             column,
         } = self;
+        if *line == 0 {
+            return write!(f, "byte {offset}: {kind}");
+        }
         write!(f, "line {line}, column {column} (byte {offset}): {kind}")
     }
 }

@@ -30,6 +30,24 @@ pub(super) const MESSAGES: usize = 6;
 /// Keys inside of a prompt whose strings are addresses or encoded files, not text.
 pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];
 
+/// A key inside of a prompt that says what its value is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Part {
+    Other,
+    Image,
+    Sound,
+}
+
+impl Part {
+    pub(super) fn of(key: &[u8]) -> Self {
+        match key {
+            b"image_url" => Self::Image,
+            b"input_audio" => Self::Sound,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// How keys begin by which engines take an adapter beside the model: `lora_path` and `lora_id` are SGLang's, `lora` is
 /// llama.cpp's, `lora_request` and `lora_task_id` TensorRT-LLM's, `adapter_id` and `adapter_source` LoRAX's and TGI's, and
 /// `adapters` mistral.rs's. No list of whole names would hold for the next release.
@@ -68,6 +86,8 @@ pub(super) enum Field {
     Adapter,
     /// What it holds may name an adapter.
     Holding,
+    /// What is too long is to be cut.
+    Truncates,
     Text(usize),
 }
 
@@ -84,6 +104,7 @@ impl Field {
             b"user" => Self::User,
             // No other character folds to one of these letters, so that ASCII is enough.
             _ if key.eq_ignore_ascii_case(b"model") => Self::Model,
+            _ if key.starts_with(b"truncat") => Self::Truncates,
             _ if names_adapter(key) => Self::Adapter,
             _ if HOLDING_KEYS.iter().any(|with| begins(key, with)) => Self::Holding,
             _ => {

@@ -18,6 +18,7 @@
 mod capture;
 mod error;
 mod field;
+mod form;
 mod machine;
 mod skim;
 mod text;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use capture::Capture;
 pub use error::{ScanError, ScanErrorKind};
+use form::Form;
 use machine::Machine;
 
 /// How much of a body is looked at.
@@ -116,6 +118,8 @@ pub struct Scanned {
     /// Where the values of `model` stand in the body, quotes included: bytes from and to (exclusive), in order. To ask
     /// for another model, replace all of them. Empty when the key is absent.
     pub model_spans: Vec<Range<u64>>,
+    /// The body is a form, whose values stand there as they are, without quotes and escapes.
+    pub is_form: bool,
     /// `stream`. Something else than a bool or null is an error, since engines disagree on what it means.
     pub stream: bool,
     /// `n`, or llama.cpp's name for it, `n_cmpl`: the greater. How many answers to each prompt. Something else than a
@@ -154,11 +158,29 @@ pub struct Scanned {
     /// or `multimodal_data` inside of `messages`, `prompt`, `input` or `content`. They may be megabytes of base64, which
     /// says nothing of how many tokens they become.
     pub media: u32,
+    /// Whether there are images among them: something stands under the key `image_url` of a prompt.
+    pub images: bool,
+    /// The same of sounds: `input_audio`.
+    pub sounds: bool,
+    /// Whether the engine is asked to cut what is too long: something else than null, false or 0 under a key that begins with
+    /// `truncat`.
+    pub truncates: bool,
     /// The length of the body, in bytes.
     pub body_bytes: u64,
 }
 
-/// Reads a JSON body as it arrives. The result is the same however the body is cut into chunks.
+/// What the body is.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "hardly any body is a form, and none of the others should pay for it"
+)]
+enum Grammar {
+    Json(Machine, Capture),
+    Form(Box<Form>),
+}
+
+/// Reads a JSON body, or a form, as it arrives. The result is the same however the body is cut into chunks.
 ///
 /// ```
 /// use paddler_core::request::{ScanLimits, Scanner};
@@ -173,8 +195,7 @@ pub struct Scanned {
 /// ```
 #[derive(Debug)]
 pub struct Scanner {
-    machine: Machine,
-    capture: Capture,
+    grammar: Grammar,
     failed: Option<ScanError>,
 }
 
@@ -182,10 +203,52 @@ impl Scanner {
     /// Waits for the first byte of a body.
     pub fn new(limits: ScanLimits) -> Self {
         Self {
-            machine: Machine::new(limits.max_depth.max(1)),
-            capture: Capture::new(limits),
+            grammar: Grammar::Json(Machine::new(limits.max_depth.max(1)), Capture::new(limits)),
             failed: None,
         }
+    }
+
+    /// Waits for the first byte of a form (`multipart/form-data`). Its text fields count as the keys of a JSON body do; each file
+    /// counts as media. What two servers could read in two ways is an error.
+    ///
+    /// ```
+    /// use paddler_core::request::{ScanLimits, Scanner};
+    ///
+    /// let mut scanner = Scanner::of_form("multipart/form-data; boundary=x", ScanLimits::default())?;
+    /// scanner.feed(b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n--x\r\nContent-")?;
+    /// scanner.feed(b"Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--x--\r\n")?;
+    /// let scanned = scanner.finish()?;
+    /// assert_eq!(scanned.model.name().map(|name| &**name), Some("whisper"));
+    /// assert_eq!((scanned.media, scanned.model_spans[0].end - scanned.model_spans[0].start), (1, 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ScanErrorKind::NoBoundary`] if the `Content-Type` does not say what the parts are separated by.
+    pub fn of_form(content_type: &str, limits: ScanLimits) -> Result<Self, ScanErrorKind> {
+        let form = Form::new(content_type, limits)?;
+        Ok(Self {
+            grammar: Grammar::Form(Box::new(form)),
+            failed: None,
+        })
+    }
+
+    /// Scans a whole form that lies here without its headers: by the boundary that it begins with.
+    pub(super) fn scan_form(body: &[u8], limits: ScanLimits) -> Result<Scanned, ScanError> {
+        let line = body.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let boundary = line.strip_prefix(b"--").unwrap_or_default();
+        let content_type = format!(
+            "multipart/form-data; boundary={}",
+            String::from_utf8_lossy(boundary)
+        );
+        let mut scanner = Self::of_form(&content_type, limits).map_err(|kind| ScanError {
+            kind,
+            offset: 0,
+            line: 0,
+            column: 0,
+        })?;
+        scanner.feed(body)?;
+        scanner.finish()
     }
 
     /// Scans a whole body.
@@ -207,7 +270,11 @@ impl Scanner {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.machine.feed(chunk, &mut self.capture).map_err(|error| {
+        let fed = match &mut self.grammar {
+            Grammar::Json(machine, capture) => machine.feed(chunk, capture),
+            Grammar::Form(form) => form.feed(chunk),
+        };
+        fed.map_err(|error| {
             self.failed = Some((*error).clone());
             *error
         })
@@ -221,8 +288,12 @@ impl Scanner {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        self.machine.finish().map_err(|error| *error)?;
-        let body_bytes = self.machine.taken();
-        Ok(self.capture.into_scanned(body_bytes))
+        match self.grammar {
+            Grammar::Json(machine, capture) => {
+                machine.finish().map_err(|error| *error)?;
+                Ok(capture.into_scanned(machine.taken()))
+            }
+            Grammar::Form(form) => form.finish().map_err(|error| *error),
+        }
     }
 }

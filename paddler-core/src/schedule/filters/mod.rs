@@ -3,6 +3,7 @@
 //! Each says in its docs who passes, what unknown signals do, and what it means when nobody passes.
 
 mod adapter;
+mod capable;
 mod combine;
 mod fresh;
 mod label;
@@ -14,6 +15,7 @@ mod threshold;
 mod within_best;
 
 pub use adapter::{AdapterFilter, lora_active, lora_low_cost, lora_room};
+pub use capable::{Capable, capable};
 pub use combine::{AllOf, AnyOf, Not, all_of, any_of, not};
 pub use fresh::{Fresh, Heard, fresh, heard};
 pub use label::{Label, label};

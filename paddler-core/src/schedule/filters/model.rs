@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
-use crate::status::ModelRow;
 
 /// Keeps upstreams that serve the model. See [`model`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,10 +37,9 @@ impl Filter for ServesModel {
     }
 
     fn lack(&self, cx: &PickCx<'_>) -> Lack {
-        let any = cx.snapshot.columns.any_model.iter().any(|word| *word != 0);
         if cx.snapshot.is_empty() {
             Lack::new(Class::Later, Reason::NoUpstream)
-        } else if cx.facts.model.is_none() || any || cx.model().is_some_and(ModelRow::is_listed) {
+        } else if cx.facts.model.is_none_or(|model| cx.snapshot.is_served(model)) {
             // Somebody serves it, who is not among the candidates now.
             Lack::new(Class::Later, Reason::Unhealthy)
         } else if cx.snapshot.models_complete() {

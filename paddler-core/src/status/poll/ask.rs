@@ -12,7 +12,9 @@ use crate::source::vllm::VllmNames;
 use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
 use crate::source::{llamacpp, ollama, openai, paddler, sglang, trtllm, vllm};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report};
-use crate::upstream::{CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec};
+use crate::upstream::{
+    Abilities, CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec,
+};
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 16 << 20;
@@ -34,6 +36,7 @@ pub(crate) struct Asker {
 #[derive(Debug, Default)]
 struct Memory {
     models: Option<Models>,
+    abilities: Abilities,
     loaded_adapters: Option<Vec<Arc<str>>>,
     slots_total: Option<u32>,
     degraded: Vec<Degraded>,
@@ -42,6 +45,8 @@ struct Memory {
 impl Memory {
     fn complete(&self, report: &mut Report) {
         report.models.clone_from(&self.models);
+        report.abilities.can.clone_from(&self.abilities.can);
+        report.abilities.context = report.abilities.context.or(self.abilities.context);
         report.loaded_adapters.clone_from(&self.loaded_adapters);
         report.slots_total = report.slots_total.or(self.slots_total);
         report.degraded.extend(self.degraded.iter().cloned());
@@ -118,8 +123,7 @@ impl Asker {
             if number == plan.quick.len() {
                 quickly_degraded = report.degraded.len();
             }
-            if endpoint == Endpoint::Metrics && engine == Engine::Sglang && report.running.is_some() {
-                // Told by what was asked before.
+            if Plan::is_told(engine, endpoint, &report) {
                 continue;
             }
             let answer = self.get(endpoint).await?;
@@ -136,6 +140,7 @@ impl Asker {
         if self.poll.is_multiple_of(Plan::SLOW_EVERY) {
             self.memory = Memory {
                 models: report.models.clone(),
+                abilities: report.abilities.clone(),
                 loaded_adapters: report.loaded_adapters.clone(),
                 slots_total: report.slots_total,
                 degraded: report.degraded.split_off(quickly_degraded),
@@ -157,11 +162,13 @@ impl Asker {
             (Engine::Llamacpp, Endpoint::Metrics) => llamacpp::read_metrics(status, body, report),
             (Engine::Llamacpp, Endpoint::Models) => llamacpp::read_models(status, body, report),
             (Engine::Llamacpp, Endpoint::LoraAdapters) => llamacpp::read_lora_adapters(status, body, report),
-            (Engine::Vllm, Endpoint::Health) => vllm::read_health(status, body, report),
-            (Engine::Vllm, Endpoint::Models) => vllm::read_models(status, body, report),
+            (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Health) => {
+                vllm::read_health(status, body, report)
+            }
+            (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Models) => {
+                vllm::read_models(status, body, report);
+            }
             (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
-            (Engine::Sglang | Engine::Trtllm, Endpoint::Health) => vllm::read_health(status, body, report),
-            (Engine::Sglang | Engine::Trtllm, Endpoint::Models) => vllm::read_models(status, body, report),
             (Engine::Sglang, Endpoint::Loads) => sglang::read_loads(status, body, report),
             (Engine::Sglang, Endpoint::Metrics) => {
                 vllm::read_metrics(status, body, &sglang::names(), report);
@@ -170,6 +177,7 @@ impl Asker {
                 vllm::read_metrics(status, body, &trtllm::names(), report);
             }
             (Engine::Ollama, Endpoint::Tags) => ollama::read_tags(status, body, report),
+            (Engine::Paddler, Endpoint::Models) => openai::read_models(status, body, report),
             (Engine::Paddler, Endpoint::Fleet) => paddler::read_status(status, body, report),
             (_, Endpoint::Health) => openai::read_health(status, body, report),
             (_, Endpoint::Models) => openai::read_models(status, body, report),

@@ -90,8 +90,16 @@ impl Resolver {
 
     /// Where the service listens: at the targets of the lowest priority that have an address.
     pub(super) async fn addresses(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        let mut failed = None;
         for name in self.names(name) {
-            let services = self.ask(&name).await?;
+            // What one domain refuses, another may tell.
+            let services = match self.ask(&name).await {
+                Ok(services) => services,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    continue;
+                }
+            };
             if services.is_empty() {
                 continue;
             }
@@ -108,10 +116,8 @@ impl Resolver {
             let error = format!("none of the targets of {name} has an address");
             return Err(io::Error::new(io::ErrorKind::NotFound, error));
         }
-        Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "the name has no SRV record",
-        ))
+        let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no SRV record");
+        Err(failed.unwrap_or_else(none))
     }
 
     /// What the first server says that has an answer. Nothing: there is no such name, or no service.

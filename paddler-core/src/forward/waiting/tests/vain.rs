@@ -3,6 +3,7 @@
 use super::*;
 use crate::forward::no_place::Known;
 use crate::health::Verdict;
+use crate::request::ModelRules;
 
 fn listed(names: &[&str]) -> Models {
     Models::Listed(names.iter().map(|name| ModelEntry::new(*name)).collect())
@@ -98,6 +99,7 @@ async fn when_to_come_again_is_said_by_those_to_whom_the_request_may_go() {
         now: places.clock.now(),
         retry_after: Duration::from_secs(1),
         facts: &x,
+        models: &ModelRules::default(),
         client: None,
     });
     assert_eq!(refusal.reason, "upstreams_busy");

@@ -1,0 +1,344 @@
+//! Which paths are there, and what is done at each?
+
+use super::table::{Answers, Content, Does, EVENTS, Endpoint, JSON, Operation, Query, TEXT, Verb};
+
+const fn json(schema: &'static str) -> Content {
+    Content {
+        media: JSON,
+        schema: Some(schema),
+    }
+}
+
+const fn answers(status: u16, description: &'static str, schema: &'static str) -> Answers {
+    Answers {
+        status,
+        description,
+        content: json(schema),
+    }
+}
+
+const fn operation(verb: Verb, does: Does, summary: &'static str, answers: &'static [Answers]) -> Operation {
+    Operation {
+        verb,
+        does,
+        summary,
+        query: &[],
+        asked: None,
+        answers,
+        keyed: false,
+    }
+}
+
+const fn get(does: Does, summary: &'static str, answers: &'static [Answers]) -> Operation {
+    operation(Verb::Get, does, summary, answers)
+}
+
+/// What is asked of a body of a tree.
+const TREE_BODY: Option<Content> = Some(json("TreeDocument"));
+
+const UNREADABLE: Answers = answers(400, "It cannot be read.", "Error");
+const NO_UPSTREAM: Answers = answers(404, "There is no such upstream.", "UnknownUpstream");
+const FAULTS: Answers = answers(422, "It has faults: all of them.", "Faults");
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        path: "/api/v1/openapi.json",
+        operations: &[get(
+            Does::TellDocument,
+            "This document.",
+            &[answers(200, "OpenAPI 3.1.", "Document")],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/upstreams",
+        operations: &[
+            get(
+                Does::ListUpstreams,
+                "All upstreams, in the order of their ids, each with its status and how old that is.",
+                &[answers(200, "All of them.", "Upstreams")],
+            ),
+            Operation {
+                asked: Some(json("NewUpstream")),
+                ..operation(
+                    Verb::Post,
+                    Does::AddUpstream,
+                    "Adds an upstream, in the words of a config file, or puts it in the place of one that was added so. It is \
+                     there until it is removed or the program ends.",
+                    &[
+                        answers(201, "It is there.", "Upstream"),
+                        answers(200, "It is in the place of the one before.", "Upstream"),
+                        answers(
+                            202,
+                            "It will be there in a moment, or cannot be connected to, as the log says.",
+                            "Id",
+                        ),
+                        UNREADABLE,
+                        answers(
+                            409,
+                            "Somebody else tells of it, or it is there under another id.",
+                            "Error",
+                        ),
+                        FAULTS,
+                    ],
+                )
+            },
+        ],
+    },
+    Endpoint {
+        path: "/api/v1/upstreams/{id}",
+        operations: &[
+            get(
+                Does::TellUpstream,
+                "One upstream.",
+                &[answers(200, "How it is.", "Upstream"), NO_UPSTREAM],
+            ),
+            operation(
+                Verb::Delete,
+                Does::RemoveUpstream,
+                "Takes an upstream away that was added here.",
+                &[
+                    answers(200, "It is gone.", "Removed"),
+                    NO_UPSTREAM,
+                    answers(
+                        409,
+                        "The config tells of it: take it away there, or drain it.",
+                        "Error",
+                    ),
+                ],
+            ),
+        ],
+    },
+    Endpoint {
+        path: "/api/v1/upstreams/{id}/drain",
+        operations: &[operation(
+            Verb::Post,
+            Does::DrainUpstream,
+            "Takes an upstream out of every pick at once. What it has goes on; once its in_flight is 0 it is idle.",
+            &[answers(200, "It is drained.", "Upstream"), NO_UPSTREAM],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/upstreams/{id}/undrain",
+        operations: &[operation(
+            Verb::Post,
+            Does::UndrainUpstream,
+            "Lets an upstream back in, also one that is away.",
+            &[
+                answers(
+                    200,
+                    "It gets work again, or will when it comes back.",
+                    "UndrainedUpstream",
+                ),
+                NO_UPSTREAM,
+            ],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/leases",
+        operations: &[get(
+            Does::TellLeases,
+            "What is open at each upstream by our own count, as of now: requests, their weight, and what settles.",
+            &[answers(200, "All of it.", "Leases")],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/queue",
+        operations: &[get(
+            Does::TellQueue,
+            "Who waits: by priority, and by model (the 100 with most waiting, of those that an upstream has). Counts alone.",
+            &[answers(200, "The queue.", "Queue")],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/models",
+        operations: &[get(
+            Does::ListModels,
+            "Every model and adapter that can be asked for, with who serves it and whether that one gets work now.",
+            &[answers(200, "All of them, by name.", "Models")],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/tree",
+        operations: &[
+            Operation {
+                query: &[Query {
+                    name: "format",
+                    description: "text, mermaid or dot: that form alone, as text. Without: all forms, and the nodes as data.",
+                    schema: r#"{"type": "string", "enum": ["json", "text", "mermaid", "dot"]}"#,
+                }],
+                ..get(
+                    Does::TellTree,
+                    "The tree in force.",
+                    &[
+                        answers(200, "The tree.", "TreeInForce"),
+                        Answers {
+                            status: 200,
+                            description: "The tree.",
+                            content: Content {
+                                media: TEXT,
+                                schema: None,
+                            },
+                        },
+                        answers(400, "There is no such format.", "Error"),
+                    ],
+                )
+            },
+            Operation {
+                asked: TREE_BODY,
+                ..operation(
+                    Verb::Put,
+                    Does::ReplaceTree,
+                    "Puts another tree in force, for the picks from now on. No file is changed: a reload brings the config's \
+                     tree back, and so does a restart.",
+                    &[answers(200, "It is in force.", "TreeReplaced"), FAULTS],
+                )
+            },
+        ],
+    },
+    Endpoint {
+        path: "/api/v1/tree/validate",
+        operations: &[Operation {
+            asked: TREE_BODY,
+            ..operation(
+                Verb::Post,
+                Does::ValidateTree,
+                "Reads a tree, says what it is or what is wrong with it, and changes nothing.",
+                &[answers(200, "It is sound.", "Tree"), FAULTS],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/config",
+        operations: &[Operation {
+            keyed: true,
+            ..get(
+                Does::TellConfig,
+                "The settings in force, in the words of a config file: that of the last reload, but for what waits for a \
+                 restart. Keys are not in it, only the files that hold them; nor is the tree, nor what was added here.",
+                &[answers(200, "The settings.", "ConfigInForce")],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/events",
+        operations: &[get(
+            Does::FollowEvents,
+            "What changes, as it changes, as server-sent events: upstream.joined, upstream.left, upstream.changed, \
+             upstream.state, upstream.ejected, config.reloaded, tree.replaced, stopping, each with JSON as its data. Last-Event-ID \
+             goes on from there; where that cannot be, or a reader is too slow, a gap event says how many are missing, if that \
+             is known. A comment comes every 5 s when nothing else does. It ends when the program is told to stop.",
+            &[
+                Answers {
+                    status: 200,
+                    description: "Events, for as long as they are read. The data of each is an Event of this document.",
+                    content: Content {
+                        media: EVENTS,
+                        schema: None,
+                    },
+                },
+                answers(503, "As many read as may: 64.", "Error"),
+            ],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/explain",
+        operations: &[Operation {
+            query: &[
+                Query {
+                    name: "path",
+                    description: "The path that the request is for. Default /v1/chat/completions.",
+                    schema: r#"{"type": "string"}"#,
+                },
+                Query {
+                    name: "method",
+                    description: "Its method. Default POST.",
+                    schema: r#"{"type": "string"}"#,
+                },
+            ],
+            asked: Some(json("Request")),
+            ..operation(
+                Verb::Post,
+                Does::Explain,
+                "Where a request with this body would go now, and why. Nothing is sent, reserved or kept.",
+                &[answers(200, "Where, and why.", "Explained"), UNREADABLE],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/snapshot",
+        operations: &[Operation {
+            keyed: true,
+            ..get(
+                Does::TellSnapshot,
+                "The statuses that requests are routed by, for paddler explain --snapshot.",
+                &[answers(200, "A record of them.", "Snapshot")],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/decisions",
+        operations: &[Operation {
+            keyed: true,
+            query: &[
+                Query {
+                    name: "limit",
+                    description: "So many at most. Default 100.",
+                    schema: r#"{"type": "integer", "minimum": 1, "maximum": 1000}"#,
+                },
+                Query {
+                    name: "model",
+                    description: "Those that ask for this model.",
+                    schema: r#"{"type": "string"}"#,
+                },
+                Query {
+                    name: "upstream",
+                    description: "Those that were sent to this upstream, also if they were sent elsewhere afterwards.",
+                    schema: r#"{"type": "string"}"#,
+                },
+            ],
+            ..get(
+                Does::ListDecisions,
+                "Where the last requests went and why, and what became of them, as far as they are kept: see decisions in the \
+                 config.",
+                &[
+                    answers(200, "The last first.", "Decisions"),
+                    answers(400, "The limit is none.", "Error"),
+                ],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/decisions/{id}",
+        operations: &[Operation {
+            keyed: true,
+            ..get(
+                Does::TellDecision,
+                "The same of one request, by its x-request-id.",
+                &[
+                    answers(200, "Where it went, and why.", "Decision"),
+                    answers(404, "It is not kept.", "Error"),
+                ],
+            )
+        }],
+    },
+    Endpoint {
+        path: "/api/v1/reload",
+        operations: &[
+            get(
+                Does::TellReload,
+                "How the last reload went, if there was one.",
+                &[answers(200, "How it went.", "LastReload")],
+            ),
+            operation(
+                Verb::Post,
+                Does::Reload,
+                "Reads the config again and puts it in force, if it has no fault.",
+                &[
+                    answers(200, "It is in force.", "ReloadReport"),
+                    answers(409, "There is no config here that could be read again.", "Error"),
+                    answers(422, "It has faults, and nothing has changed.", "ReloadReport"),
+                ],
+            ),
+        ],
+    },
+];

@@ -1,0 +1,150 @@
+//! Are changes told as they happen, to each who follows?
+
+use http::{HeaderValue, Method};
+use paddler_engine::EngineConfig;
+use serde_json::{Value, json};
+
+use crate::api::{engine, ready, start, with};
+use crate::path;
+use crate::support::client::{Ask, Client, Reply, ask, get, post};
+use crate::support::program::Gateway;
+use crate::support::schema::check;
+
+/// A stream of events that is read.
+struct Stream {
+    // Dropped, it is hung up.
+    _client: Client,
+    reply: Reply,
+    text: String,
+}
+
+impl Stream {
+    async fn of(gateway: &Gateway, after: Option<&str>) -> Self {
+        let mut asked: Ask = get("/api/v1/events");
+        if let Some(after) = after {
+            asked
+                .headers_mut()
+                .insert("last-event-id", HeaderValue::from_str(after).unwrap());
+        }
+        let mut client = Client::to(gateway.management);
+        let reply = client.send(asked).await;
+        assert_eq!(
+            (reply.status, &reply.headers["content-type"]),
+            (200, &"text/event-stream".parse().unwrap())
+        );
+        let (text, _client) = (String::new(), client);
+        Self { _client, reply, text }
+    }
+
+    /// The next event: its id, and kind and data. `None`: the stream has ended.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        let mut quiet = 0;
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let event = event.to_owned();
+                self.text = rest.to_owned();
+                if event.starts_with(':') {
+                    quiet += 1;
+                    assert!(quiet < 20, "nothing is told any more");
+                    continue;
+                }
+                let field = |name: &str| {
+                    let line = event
+                        .lines()
+                        .find_map(|line| line.strip_prefix(&format!("{name}: ")));
+                    line.unwrap_or_else(|| panic!("no {name} in {event}")).to_owned()
+                };
+                let data: Value = serde_json::from_str(&field("data")).unwrap();
+                return Some((field("id"), json!({"event": field("event"), "data": data})));
+            }
+            let more = self.reply.more().await?.unwrap();
+            self.text.push_str(std::str::from_utf8(&more).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_told_in_their_shapes_and_it_ends_with_the_program() {
+    let (one, two) = (
+        engine(EngineConfig::llamacpp("m")).await,
+        engine(EngineConfig::llamacpp("n")).await,
+    );
+    let gateway = start(&path(
+        "events.yaml",
+        &format!("upstreams: [{{id: a, url: '{}'}}]\n", one.url()),
+    ));
+    ready(&gateway, 1).await;
+    let document = ask(gateway.management, get("/api/v1/openapi.json")).await.json();
+    let mut stream = Stream::of(&gateway, None).await;
+    let mut first = None;
+    let mut wait_for = async |kind: &str| loop {
+        let (id, event) = stream.next().await.unwrap();
+        check(&document, &document["components"]["schemas"]["Event"], &event);
+        first.get_or_insert(id);
+        if event["event"] == kind {
+            return event["data"].clone();
+        }
+    };
+    let tell = async |path: &str| ask(gateway.management, post(path, &json!({}))).await.status;
+    let new = json!({"id": "b", "url": two.url()});
+    ask(gateway.management, post("/api/v1/upstreams", &new)).await;
+    // The other one may have joined as late.
+    while wait_for("upstream.joined").await["upstream"]["id"] != "b" {}
+    tell("/api/v1/upstreams/a/drain").await;
+    while wait_for("upstream.state").await["state"] != "draining" {}
+    ask(
+        gateway.management,
+        with(Method::DELETE, "/api/v1/upstreams/b", ""),
+    )
+    .await;
+    assert_eq!(wait_for("upstream.left").await["id"], "b");
+    ask(
+        gateway.management,
+        with(Method::PUT, "/api/v1/tree", "tree: gateway"),
+    )
+    .await;
+    wait_for("tree.replaced").await;
+    tell("/api/v1/reload").await;
+    assert_eq!(wait_for("config.reloaded").await["result"], "success");
+
+    // Who comes back goes on where he was; who was elsewhere is told so.
+    let first = first.unwrap();
+    let mut again = Stream::of(&gateway, Some(&first)).await;
+    let (id, event) = again.next().await.unwrap();
+    assert!(id != first && event["event"] != "gap", "{first} {id} {event}");
+    let mut strange = Stream::of(&gateway, Some("1-1")).await;
+    let (_, event) = strange.next().await.unwrap();
+    assert_eq!(event, json!({"event": "gap", "data": {"missed": null}}));
+    check(&document, &document["components"]["schemas"]["Event"], &event);
+
+    gateway.program.signal("TERM");
+    for stream in [&mut stream, &mut strange] {
+        let mut last = None;
+        while let Some((_, event)) = stream.next().await {
+            last = Some(event);
+        }
+        assert_eq!(last.unwrap()["event"], "stopping");
+    }
+    assert!(gateway.program.ended().await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_follow_than_may_and_who_leaves_makes_room() {
+    let one = engine(EngineConfig::llamacpp("m")).await;
+    let gateway = Gateway::start("gateway", &[one.url()], &[]);
+    let mut streams = Vec::new();
+    for _ in 0..64 {
+        streams.push(Stream::of(&gateway, None).await);
+    }
+    let refused = ask(gateway.management, get("/api/v1/events")).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    drop(streams);
+    crate::support::client::eventually("there is room", async || {
+        Client::to(gateway.management)
+            .send(get("/api/v1/events"))
+            .await
+            .status
+            == 200
+    })
+    .await;
+}

@@ -1,0 +1,318 @@
+//! How does an answer name the model that was asked for, and not the one that is meant?
+//!
+//! By replacing that one string as the answer passes: no event is held back, and what has none passes as it came. It stands
+//! under `model` at the top of an object, or of what that holds under `response` (Responses API) or `message` (Anthropic).
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http_body::{Body as HttpBody, Frame};
+
+use super::body::{Body, BoxError};
+use super::headers::begins;
+
+/// The longest key that matters.
+const LONGEST: usize = 8;
+
+/// How an answer is made up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One object.
+    Whole,
+    /// An object in each line: Ollama.
+    Lines,
+    /// Server-sent events.
+    Events,
+}
+
+/// Where in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// So many letters of `data:` were seen.
+    Begun(usize),
+    Data,
+    /// It holds no object.
+    Other,
+}
+
+/// What the object is in the middle of. In texts: whether a backslash was the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Between,
+    Text(bool),
+    /// A key: so many bytes, and whether it is one with escapes or too long.
+    Key(usize, bool),
+    /// Behind `"model"`, and whether the colon was seen.
+    Named(bool),
+    /// The name that is left out.
+    Name(bool),
+}
+
+const DATA: &[u8] = b"data:";
+
+/// Puts another name in as an answer passes.
+#[derive(Debug)]
+struct Renamer {
+    form: Form,
+    line: Line,
+    state: State,
+    depth: u32,
+    expects_key: bool,
+    /// The key at the top that was last begins what may hold the name, too.
+    holds: bool,
+    key: [u8; LONGEST],
+    /// The name, in quotes.
+    name: Bytes,
+}
+
+impl Renamer {
+    fn new(form: Form, name: &str) -> Self {
+        Self {
+            form,
+            line: if form == Form::Events {
+                Line::Begun(0)
+            } else {
+                Line::Data
+            },
+            state: State::Between,
+            depth: 0,
+            expects_key: false,
+            holds: false,
+            key: [0; LONGEST],
+            name: serde_json::Value::from(name).to_string().into(),
+        }
+    }
+
+    /// What these bytes become.
+    fn pass(&mut self, bytes: Bytes) -> Bytes {
+        let (mut out, mut from) = (BytesMut::new(), 0);
+        let mut whole = !matches!(self.state, State::Name(_));
+        for (at, byte) in bytes.iter().enumerate() {
+            let was_name = matches!(self.state, State::Name(_));
+            self.step(*byte);
+            let is_name = matches!(self.state, State::Name(_));
+            if is_name && !was_name {
+                out.extend_from_slice(&bytes[from..at]);
+                out.extend_from_slice(&self.name);
+                whole = false;
+            }
+            if was_name && !is_name {
+                // A line that ends within the name is no object.
+                from = at + usize::from(*byte == b'"');
+            }
+        }
+        if whole {
+            return bytes;
+        }
+        if !matches!(self.state, State::Name(_)) {
+            out.extend_from_slice(&bytes[from..]);
+        }
+        out.freeze()
+    }
+
+    fn step(&mut self, byte: u8) {
+        if self.form != Form::Whole && matches!(byte, b'\n' | b'\r') {
+            // No object goes beyond its line.
+            let line = if self.form == Form::Events {
+                Line::Begun(0)
+            } else {
+                Line::Data
+            };
+            (self.line, self.state, self.depth, self.expects_key, self.holds) =
+                (line, State::Between, 0, false, false);
+            return;
+        }
+        self.line = match self.line {
+            Line::Data => return self.object(byte),
+            Line::Begun(seen) if DATA[seen] == byte && seen + 1 == DATA.len() => Line::Data,
+            Line::Begun(seen) if DATA[seen] == byte => Line::Begun(seen + 1),
+            _ => Line::Other,
+        };
+    }
+
+    fn object(&mut self, byte: u8) {
+        self.state = match (self.state, byte) {
+            (State::Text(false) | State::Name(false), b'"') => State::Between,
+            (State::Text(escaped), _) => State::Text(byte == b'\\' && !escaped),
+            (State::Name(escaped), _) => State::Name(byte == b'\\' && !escaped),
+            (State::Key(length, odd), b'"') => self.key_ends(length, odd),
+            // With an escape it is none that matters, and goes on as any text.
+            (State::Key(..), b'\\') => State::Text(true),
+            (State::Key(length, _), _) if length < LONGEST => {
+                self.key[length] = byte;
+                State::Key(length + 1, false)
+            }
+            (State::Key(length, _), _) => State::Key(length, true),
+            (State::Named(false), b':') => State::Named(true),
+            (State::Named(_), b' ' | b'\t' | b'\n' | b'\r') => return,
+            (State::Named(true), b'"') => State::Name(false),
+            (State::Named(_) | State::Between, _) => self.between(byte),
+        };
+    }
+
+    fn between(&mut self, byte: u8) -> State {
+        let may_name = |depth, holds| depth == 1 || (depth == 2 && holds);
+        match byte {
+            b'{' | b'[' => {
+                self.depth = self.depth.saturating_add(1);
+                self.expects_key = byte == b'{' && may_name(self.depth, self.holds);
+            }
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b',' => self.expects_key = may_name(self.depth, self.holds),
+            b'"' if std::mem::take(&mut self.expects_key) => return State::Key(0, false),
+            b'"' => return State::Text(false),
+            _ => {}
+        }
+        State::Between
+    }
+
+    fn key_ends(&mut self, length: usize, odd: bool) -> State {
+        let key = &self.key[..length];
+        if self.depth == 1 {
+            self.holds = !odd && (key == b"response" || key == b"message");
+        }
+        if !odd && key == b"model" {
+            State::Named(false)
+        } else {
+            State::Between
+        }
+    }
+}
+
+/// Makes an answer with these headers name this model. What is encoded or of another kind stays as it is.
+pub(super) fn renamed(body: Body, headers: &mut HeaderMap, name: &str) -> Body {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], |value| value.as_bytes());
+    let is = |prefix: &&str| begins(kind, prefix);
+    let lines = ["application/x-ndjson", "application/ndjson", "application/jsonl"];
+    let form = if is(&"text/event-stream") {
+        Form::Events
+    } else if lines.iter().any(is) {
+        Form::Lines
+    } else if is(&"application/json") {
+        Form::Whole
+    } else {
+        return body;
+    };
+    if headers.contains_key(CONTENT_ENCODING) || body.is_end_stream() {
+        return body;
+    }
+    // How long it will be is not known before its name has passed.
+    headers.remove(CONTENT_LENGTH);
+    let renamer = Renamer::new(form, name);
+    Body::new(Renamed { body, renamer })
+}
+
+/// An answer that names another model.
+struct Renamed {
+    body: Body,
+    renamer: Renamer,
+}
+
+impl HttpBody for Renamed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        loop {
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                end => return Poll::Ready(end),
+            };
+            let bytes = match frame.into_data() {
+                Ok(bytes) => self.renamer.pass(bytes),
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            };
+            // Nothing may be left of a piece that lay within the name.
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an answer becomes, however it is cut.
+    fn passed(form: Form, text: &str) -> String {
+        let in_pieces = |size: usize| {
+            let mut renamer = Renamer::new(form, "asked \"x\"");
+            let pieces = text.as_bytes().chunks(size);
+            let out: Vec<_> = pieces
+                .map(|piece| renamer.pass(Bytes::copy_from_slice(piece)))
+                .collect();
+            String::from_utf8(out.concat()).unwrap()
+        };
+        let whole = in_pieces(text.len());
+        for size in 1..text.len() {
+            assert_eq!(in_pieces(size), whole, "{size} bytes at a time");
+        }
+        whole
+    }
+
+    #[test]
+    fn the_name_at_the_top_is_replaced_and_no_other() {
+        for (text, changes) in [
+            (r#"{"id":"model","model":"a","choices":[{"model":"b"}]}"#, true),
+            (
+                r#"{ "x" : [ "model" , {"model":"b"} ] , "model" : "a" , "y":1}"#,
+                true,
+            ),
+            (r#"{"x":"\"model\":\"b\"","model":"a","message":"model"}"#, true),
+            (r#"{"model":null,"models":"a","mode\u006c":"b"}"#, false),
+            (
+                r#"{"x":{"model":"b"},"message":{"y":{"model":"b"},"z":["model","model"]}}"#,
+                false,
+            ),
+            (r#"["model","a",{"model":"b"}]"#, false),
+            (r#""model":"a""#, false),
+        ] {
+            let expected = if changes {
+                text.replace(r#""a""#, r#""asked \"x\"""#)
+            } else {
+                text.to_owned()
+            };
+            assert_eq!(passed(Form::Whole, text), expected);
+        }
+        let nested =
+            r#"{"type":"message_start","message":{"id":"m","model":"a\\\"","x":{"model":"b"}},"model":"a"}"#;
+        let read: serde_json::Value = serde_json::from_str(&passed(Form::Whole, nested)).unwrap();
+        assert_eq!(
+            (&read["message"]["model"], &read["model"]),
+            (&"asked \"x\"".into(), &"asked \"x\"".into())
+        );
+        assert_eq!(read["message"]["x"]["model"], "b");
+    }
+
+    #[test]
+    fn each_event_and_line_begins_anew() {
+        let events = "event: a\ndata: {\"model\":\"a\"\r\n\r\ndata:{\"model\":\"a\"}\n\n: {\"model\":\"a\"}\ndata: [DONE]\n\n";
+        let expected = events.replacen(r#""a""#, r#""asked \"x\"""#, 2);
+        assert_eq!(passed(Form::Events, events), expected);
+        let lines = "{\"model\":\"a\"}\n{\"model\":\"a\"}\n";
+        assert_eq!(
+            passed(Form::Lines, lines),
+            lines.replace(r#""a""#, r#""asked \"x\"""#)
+        );
+    }
+
+    #[test]
+    fn what_has_no_name_is_not_copied() {
+        let mut renamer = Renamer::new(Form::Events, "asked");
+        let bytes = Bytes::from_static(b"data: {\"x\":1}\n\n");
+        assert_eq!(renamer.pass(bytes.clone()).as_ptr(), bytes.as_ptr());
+    }
+}
