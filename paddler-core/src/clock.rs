@@ -33,6 +33,11 @@ impl Clock {
         Moment::ZERO.saturating_add(self.began.elapsed())
     }
 
+    /// What the runtime calls so, as a moment.
+    pub(crate) fn moment(&self, instant: Instant) -> Moment {
+        Moment::ZERO.saturating_add(instant.saturating_duration_since(self.began))
+    }
+
     /// The runtime's name for a moment.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         after(self.began, moment.since(Moment::ZERO))

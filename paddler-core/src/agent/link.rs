@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::beside::{AgentOptions, Latest};
 use super::said::{self, Word};
 use crate::forward::{Body, BoxError};
+use crate::request::path::encode_part;
 use crate::schedule::{mix, stable_hash};
 use crate::upstream::{Upstream, UpstreamSpec};
 
@@ -77,15 +78,7 @@ impl http_body::Body for Written {
 
 /// The path under which an agent speaks.
 fn path(id: &str) -> Uri {
-    let mut path = "/api/v1/agents/".to_owned();
-    for byte in id.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path.push_str("/status");
+    let path = format!("/api/v1/agents/{}/status", encode_part(id));
     // It is of characters that may stand there.
     path.parse().unwrap_or_default()
 }
@@ -265,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_id_is_one_segment_of_a_path() {
-        assert_eq!(path("10.0.0.3:8080"), "/api/v1/agents/10.0.0.3:8080/status");
+        assert_eq!(path("10.0.0.3:8080"), "/api/v1/agents/10.0.0.3%3A8080/status");
         assert_eq!(path("a/é?"), "/api/v1/agents/a%2F%C3%A9%3F/status");
     }
 }

@@ -14,7 +14,7 @@ use super::trace::{self, KNOWN, Parent, SAMPLED};
 use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
-use crate::observe::{End, Measured, Sent, Telemetry, TraceSpan, Trail, class_of, guarded};
+use crate::observe::{End, Measured, Sent, Telemetry, TraceSpan, Trail, guarded};
 use crate::queue::Used;
 use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained};
@@ -24,6 +24,8 @@ use crate::upstream::UpstreamId;
 #[derive(Debug, Default)]
 pub(super) struct Story {
     open: Option<Box<Open>>,
+    /// Who is told of it only if it wants to know why this one gets its place.
+    perhaps: Option<Arc<dyn Telemetry>>,
     measured: Option<Measured>,
 }
 
@@ -44,6 +46,7 @@ impl Story {
         method: &Method,
         peer: Option<&Peer>,
     ) -> Self {
+        let every = to.is_some_and(|to| guarded(|| to.every()) == Some(true));
         let open = |to: &Arc<dyn Telemetry>| {
             Box::new(Open {
                 to: to.clone(),
@@ -56,7 +59,8 @@ impl Story {
             })
         };
         Self {
-            open: to.map(open),
+            open: to.filter(|_| every).map(open),
+            perhaps: to.filter(|_| !every).cloned(),
             measured: None,
         }
     }
@@ -69,14 +73,7 @@ impl Story {
 
     /// What its head says.
     pub(super) fn asks(&mut self, path: &str, route: &Route) {
-        self.tell(|trail, _| {
-            let mut end = path.len().min(Trail::LONGEST_PATH);
-            while !path.is_char_boundary(end) {
-                end -= 1;
-            }
-            trail.path = path[..end].into();
-            trail.class = class_of(Some(route));
-        });
+        self.tell(|trail, _| trail.asks(path, route));
     }
 
     /// Who asks.
@@ -125,13 +122,26 @@ impl Story {
         });
     }
 
-    /// How much of why it gets its place is to be kept.
-    pub(super) fn detail(&self, facts: &RequestFacts) -> Detail {
-        let asked = self
-            .open
-            .as_ref()
-            .and_then(|open| guarded(|| open.to.detail(facts)));
-        asked.unwrap_or_default()
+    /// How much of why it gets its place is to be kept. `begun`: what is known of it by now.
+    pub(super) fn detail(
+        &mut self,
+        facts: &RequestFacts,
+        clock: Clock,
+        begun: impl FnOnce() -> Trail,
+    ) -> Detail {
+        let perhaps = self.perhaps.take();
+        let to = self.open.as_ref().map(|open| &open.to).or(perhaps.as_ref());
+        let asked = to.and_then(|to| guarded(|| to.detail(facts)));
+        let detail = asked.unwrap_or_default();
+        if let Some(to) = perhaps.filter(|_| detail != Detail::Nothing) {
+            self.open = Some(Box::new(Open {
+                to,
+                clock,
+                trail: begun(),
+                flags: 0,
+            }));
+        }
+        detail
     }
 
     /// Whether its answer is to be read for the tokens it uses.
@@ -154,9 +164,13 @@ impl Story {
         }
     }
 
-    /// It looks for a place.
-    pub(super) fn began(&mut self, facts: &RequestFacts) {
-        self.tell(|trail, now| (trail.facts, trail.began) = (Some(facts.clone()), Some(now)));
+    /// It looks for a place. `detail`: what was said to be kept of why, which a client may have asked for more of.
+    pub(super) fn began(&mut self, facts: &RequestFacts, detail: Detail) {
+        self.tell(|trail, now| {
+            let mut facts = facts.clone();
+            facts.detail = detail;
+            (trail.facts, trail.began) = (Some(facts), Some(now));
+        });
         if let Some(open) = &self.open {
             guarded(|| open.to.began(&open.trail));
         }

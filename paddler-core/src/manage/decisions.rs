@@ -62,8 +62,9 @@ struct Ring {
     kept: VecDeque<Arc<Trail>>,
     /// How many have gone from the front.
     gone: u64,
-    /// The last of each id, counted from the first that was ever there.
-    by_id: HashMap<Box<str>, u64>,
+    /// Where each is, by id and arrival, since clients choose ids and may choose one twice: counted from the first that was ever
+    /// there.
+    by_key: HashMap<(Box<str>, Moment), u64>,
 }
 
 /// Which decisions are wanted.
@@ -216,8 +217,7 @@ impl Decisions {
     pub fn find(&self, id: &str, now: Moment) -> Option<Decision> {
         let trail = {
             let ring = self.ring();
-            let at = ring.at(*ring.by_id.get(id)?)?;
-            ring.kept.get(at)?.clone()
+            ring.kept.iter().rev().find(|trail| &*trail.id == id)?.clone()
         };
         Some(Decision::of(&trail, now))
     }
@@ -225,7 +225,9 @@ impl Decisions {
     fn write(&self, trail: &Trail) {
         let is_recorded = |facts: &RequestFacts| facts.detail != Detail::Nothing;
         if trail.facts.as_ref().is_some_and(is_recorded) {
-            self.ring().write(trail, self.keep.load(Relaxed));
+            let written = without_records(trail);
+            // What was there before is dropped without the lock.
+            let _before = self.ring().write(written, self.keep.load(Relaxed));
         }
     }
 
@@ -246,6 +248,10 @@ impl Decisions {
 }
 
 impl Telemetry for Decisions {
+    fn every(&self) -> bool {
+        false
+    }
+
     fn detail(&self, facts: &RequestFacts) -> Detail {
         self.seen.fetch_add(1, Relaxed);
         let is_kept = self.keep.load(Relaxed) > 0 || self.tape.is_some();
@@ -272,33 +278,33 @@ impl Telemetry for Decisions {
     }
 }
 
+/// The trail without what is as large as the pool.
+fn without_records(trail: &Trail) -> Arc<Trail> {
+    let mut written = trail.clone();
+    for why in written.attempts.iter_mut().filter_map(|sent| sent.why.as_mut()) {
+        (why.record, why.snapshot) = (None, None);
+    }
+    Arc::new(written)
+}
+
 impl Ring {
     /// Where the one with this number stands now.
     fn at(&self, number: u64) -> Option<usize> {
         usize::try_from(number.checked_sub(self.gone)?).ok()
     }
 
-    /// Writes what has become of a request, in the place of what was known of it.
-    fn write(&mut self, trail: &Trail, keep: usize) {
-        let same = |one: &Arc<Trail>| one.id == trail.id && one.arrived == trail.arrived;
-        let last = self.by_id.get(&trail.id).and_then(|number| self.at(*number));
-        let known = last.filter(|at| self.kept.get(*at).is_some_and(same));
-        // Clients choose ids, and may choose one twice.
-        let known = known.or_else(|| last.and_then(|_| self.kept.iter().rposition(same)));
-        let mut written = trail.clone();
-        for why in written.attempts.iter_mut().filter_map(|sent| sent.why.as_mut()) {
-            // It is as large as the pool.
-            (why.record, why.snapshot) = (None, None);
-        }
-        let written = Arc::new(written);
+    /// Writes what has become of a request, in the place of what was known of it, which it gives back.
+    fn write(&mut self, written: Arc<Trail>, keep: usize) -> Option<Arc<Trail>> {
+        let key = (written.id.clone(), written.arrived);
+        let known = self.by_key.get(&key).and_then(|number| self.at(*number));
         if let Some(place) = known.and_then(|at| self.kept.get_mut(at)) {
-            *place = written;
-            return;
+            return Some(std::mem::replace(place, written));
         }
         let number = self.gone + self.kept.len() as u64;
-        self.by_id.insert(trail.id.clone(), number);
+        self.by_key.insert(key, number);
         self.kept.push_back(written);
         self.shrink(keep);
+        None
     }
 
     fn shrink(&mut self, keep: usize) {
@@ -306,8 +312,9 @@ impl Ring {
             let Some(first) = self.kept.pop_front() else {
                 return;
             };
-            if self.by_id.get(&first.id) == Some(&self.gone) {
-                self.by_id.remove(&first.id);
+            let key = (first.id.clone(), first.arrived);
+            if self.by_key.get(&key) == Some(&self.gone) {
+                self.by_key.remove(&key);
             }
             self.gone += 1;
         }

@@ -114,7 +114,6 @@ mod telemetry;
 mod upstreams;
 mod walks;
 
-pub(crate) use metrics::class_of;
 pub use metrics::{InFlight, Metrics};
 pub(crate) use models::Measured;
 pub use page::Page;

@@ -71,6 +71,10 @@ impl ByModel {
         if snapshot.model(model).is_none() {
             return self.other.clone();
         }
+        // Once it is full, nothing is copied for those beyond.
+        if self.known.load().len() >= MOST {
+            return self.other.clone();
+        }
         self.add(model)
     }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::metrics::class_of;
 use crate::Moment;
-use crate::request::RequestFacts;
+use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained, Record};
 use crate::status::Snapshot;
 use crate::upstream::UpstreamId;
@@ -54,6 +54,12 @@ pub trait Telemetry: fmt::Debug + Send + Sync + 'static {
     fn detail(&self, facts: &RequestFacts) -> Detail {
         let _unused = facts;
         Detail::Nothing
+    }
+
+    /// Whether it is told of every request. Provided: yes. Where all say no, only those are told of which [`detail`](Self::detail)
+    /// says more than [`Detail::Nothing`], from that on; of all others no trail is kept.
+    fn every(&self) -> bool {
+        true
     }
 
     /// Whether answers are to be read for the tokens that they use: each byte of them is looked at, and upstreams are asked not to
@@ -113,6 +119,10 @@ impl Telemetries {
 }
 
 impl Telemetry for Telemetries {
+    fn every(&self) -> bool {
+        self.0.iter().any(|each| guarded(|| each.every()) == Some(true))
+    }
+
     fn detail(&self, facts: &RequestFacts) -> Detail {
         let each = self.0.iter().map(|each| guarded(|| each.detail(facts)));
         each.flatten().max().unwrap_or_default()
@@ -234,6 +244,16 @@ impl Trail {
     pub const LONGEST_PATH: usize = 256;
 
     /// Of a request that has just come.
+    /// What its head says.
+    pub(crate) fn asks(&mut self, path: &str, route: &Route) {
+        let mut end = path.len().min(Self::LONGEST_PATH);
+        while !path.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.path = path[..end].into();
+        self.class = class_of(Some(route));
+    }
+
     pub(crate) fn begun(id: &str, method: &str, path: &str, arrived: Moment) -> Self {
         Self {
             id: id.into(),

@@ -12,12 +12,19 @@ use crate::Moment;
 use crate::request::{RequestClass, RequestFacts};
 use crate::upstream::UpstreamId;
 
-/// What requests of one group have in common. How long a prompt is, whose it is, and all else that a filter of the host's
+/// What requests of one group have in common. How long a prompt is to the token, whose it is, and all else that a filter of the host's
 /// may look at is not in it: so now and then others are asked too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Likeness {
     class: RequestClass,
     model: Option<Arc<str>>,
+    /// A tree may go by the name that was asked for.
+    asked: Option<Arc<str>>,
+    /// What it takes to serve it.
+    images: bool,
+    sounds: bool,
+    /// About how long its prompt is at least: whom it does not fit may serve a shorter one.
+    length: u32,
     weight: u32,
     priority: i32,
     stream: bool,
@@ -30,6 +37,10 @@ impl Likeness {
         Self {
             class: facts.class,
             model: facts.model.clone(),
+            asked: facts.asked.clone(),
+            images: facts.images,
+            sounds: facts.sounds,
+            length: facts.least_tokens.checked_ilog2().unwrap_or(0),
             weight: facts.weight,
             priority: facts.priority,
             stream: facts.stream,

@@ -1,5 +1,6 @@
 //! What is an engine asked on each poll?
 
+#[cfg(feature = "proxy")]
 use crate::status::Report;
 use crate::upstream::Engine;
 
@@ -109,6 +110,7 @@ impl Plan {
     }
 
     /// Whether what a path would tell has been told by those before it, so that it need not be asked.
+    #[cfg(feature = "proxy")]
     pub(crate) fn is_told(engine: Engine, endpoint: Endpoint, report: &Report) -> bool {
         match (engine, endpoint) {
             (Engine::Sglang, Endpoint::Health) => report.health.is_some(),

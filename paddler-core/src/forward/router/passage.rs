@@ -15,7 +15,7 @@ use tracing::Span;
 
 use super::{Inner, Router};
 use crate::config::NameUpstream;
-use crate::forward::accept::OverTls;
+use crate::forward::accept::{OverTls, Peer};
 use crate::forward::admission::{admit, check_body};
 use crate::forward::asked::{Standing, Times};
 use crate::forward::attempt::{Answered, Outgoing};
@@ -41,7 +41,7 @@ use crate::forward::timeouts::Allowed;
 use crate::forward::trace::{self, REQUEST_ID};
 use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
-use crate::observe::{End, InFlight, Metrics};
+use crate::observe::{End, InFlight, Metrics, Trail};
 use crate::request::path::{PathError, normalise};
 use crate::request::{RequestClass, RequestFacts, Route, Scanned};
 use crate::schedule::Detail;
@@ -154,7 +154,8 @@ impl Router {
         let mut intake = intake.await?;
         let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
         passage.measure(facts.model.as_deref(), &mut head.parts.headers, arrival);
-        facts.detail = arrival.story.detail(&facts);
+        let told = passage.detail(&facts, &head, arrival);
+        facts.detail = told;
         arrival.shown = passage.shown(&head);
         if arrival.shown.wants_why() {
             facts.detail = facts.detail.max(Detail::Why);
@@ -174,7 +175,7 @@ impl Router {
             (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
         }
         arrival.story.traced(&outgoing.headers);
-        arrival.story.began(&facts);
+        arrival.story.began(&facts, told);
         let (in_use_now, told) = (in_use.as_mut(), (&mut arrival.story, &mut arrival.shown));
         let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, told);
         match sending.run().await? {
@@ -300,6 +301,21 @@ impl<'a> Passage<'a> {
                 ask_plain(headers);
             }
         }
+    }
+
+    /// How much of why it gets its place is to be kept.
+    fn detail(&self, facts: &RequestFacts, head: &Head, arrival: &mut Arrival) -> Detail {
+        let Arrival { id, began, story, .. } = arrival;
+        let begun = || {
+            let id = id.to_str().unwrap_or_default();
+            let mut trail = Trail::begun(id, self.method.as_str(), "", self.inner.clock.moment(*began));
+            trail.asks(self.path, self.route);
+            trail.client = self.client.map(|client| client.name.clone());
+            let peer = head.parts.extensions.get::<Peer>();
+            trail.address = peer.map(|peer| peer.0.ip().to_canonical());
+            trail
+        };
+        story.detail(facts, self.inner.clock, begun)
     }
 
     /// Whether this client may ask for that, and now.

@@ -119,6 +119,13 @@ impl Finder {
         if facts.detail == Detail::Nothing && !enabled!(Level::DEBUG) {
             return Ok(self.walk(&snapshot, facts, except, now, At(at.0))?.0);
         }
+        // Whoever waits is asked again and again, with the queue locked: why is told of the walk that finds a place.
+        if !enabled!(Level::DEBUG)
+            && let Some(Outcome::Wait(ending) | Outcome::Refuse(ending)) =
+                self.look(facts, facts.weight, except, now)
+        {
+            return Err(ending);
+        }
         let mut why = Explanation::default();
         let found = self.walk(&snapshot, facts, except, now, (At(at.0), &mut why));
         match found {

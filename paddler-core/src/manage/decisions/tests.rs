@@ -72,10 +72,10 @@ fn two_requests_of_one_id_stand_there_each_and_each_ends_in_its_place() {
     decisions.placed(&trail("more", 4));
     decisions.placed(&trail("again", 5));
     assert_eq!(decisions.find("twice", Moment::ZERO), None, "both have gone");
-    assert_eq!(decisions.ring().by_id.len(), 3);
+    assert_eq!(decisions.ring().by_key.len(), 3);
     decisions.set_rules(rules(1, 100));
     assert_eq!(told(&decisions), [("again".to_owned(), "running")]);
-    assert_eq!(decisions.ring().by_id.len(), 1);
+    assert_eq!(decisions.ring().by_key.len(), 1);
     // What is not in it any more when it ends, was recorded all the same.
     decisions.ended(&ended);
     assert_eq!(told(&decisions), [twice("complete")]);
