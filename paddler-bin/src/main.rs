@@ -15,6 +15,7 @@ mod health;
 mod install;
 mod management;
 mod open_files;
+mod page;
 mod reload;
 mod replay;
 mod run;

@@ -1,5 +1,6 @@
 //! How is each upstream, for a program or a person that asks?
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -35,6 +36,9 @@ pub struct UpstreamStatus {
     pub id: String,
     /// Where it listens.
     pub url: String,
+    /// Its labels, of the config.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// It gets nothing new.
     pub draining: bool,
     /// It is not known to be unable to serve, by its own word and its polls. Whether it is left out all the same, for what
@@ -158,6 +162,7 @@ impl UpstreamStatus {
         Self {
             id: spec.id.to_string(),
             url: spec.url.clone(),
+            labels: spec.labels.clone(),
             draining: snapshot.ledger().is_barred(at.0),
             able: snapshot.is_able(at.0),
             service: snapshot.health(at).map(|health| ServiceStatus::of(&health, now)),
