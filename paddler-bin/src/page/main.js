@@ -12,7 +12,7 @@ import * as queue from "./queue.js";
 import * as requests from "./requests.js";
 import * as tree from "./tree.js";
 import * as upstreams from "./upstreams.js";
-import { many, plural, rate, stateOf } from "./words.js";
+import { many, plural, rate } from "./words.js";
 
 const EVERY = 2_000;
 /** A look may take this part of the time. */
@@ -99,7 +99,7 @@ async function failed(error) {
 }
 
 function summary() {
-  const states = app.upstreams.map((upstream) => stateOf(upstream).word);
+  const states = app.upstreams.map(({ state }) => state);
   const serving = states.filter((word) => !["ejected", "unable", "loading", "draining", "paused", "unheard"].includes(word)).length;
   const add = (field) => app.upstreams.reduce((sum, upstream) => sum + (upstream[field] ?? 0), 0);
   const limited = app.upstreams.every((upstream) => upstream.limit_weight !== undefined);

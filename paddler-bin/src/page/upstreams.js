@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { bar, chip, fill, h, keep, one, row, say, table } from "./dom.js";
-import { STATES, many, percent, plural, stateOf, time } from "./words.js";
+import { STATES, many, percent, plural, time } from "./words.js";
 
 /** A browser lays out so many rows in no time. */
 const PAGE = 25;
@@ -12,7 +12,7 @@ const load = (upstream) => (upstream.limit_weight ? upstream.open_weight / upstr
 const order = Object.keys(STATES);
 const COLUMNS = [
   { head: "Upstream", by: null },
-  { head: "State", by: (upstream) => order.indexOf(stateOf(upstream).word) },
+  { head: "State", by: (upstream) => order.indexOf(upstream.state) },
   { head: "Open / limit", bars: true, by: (upstream) => -load(upstream) },
   { head: "Running", n: true, by: (upstream) => -(upstream.running ?? -1) },
   { head: "Waiting", n: true, by: (upstream) => -(upstream.waiting ?? -1) },
@@ -53,7 +53,7 @@ function wanted() {
   const state = one("filter-state").value;
   const by = models();
   const has = (upstream) => {
-    if (state && stateOf(upstream).word !== state) return false;
+    if (state && upstream.state !== state) return false;
     const serves = by.get(upstream.id);
     const names = serves ? [...serves.models, ...serves.adapters.map(({ name }) => name)] : [];
     const text = [upstream.id, upstream.url, ...labels(upstream), ...names].join(" ").toLowerCase();
@@ -82,12 +82,12 @@ function make(upstream) {
 
 function update(element, upstream) {
   element.upstream = upstream;
-  const { word, level, why } = stateOf(upstream);
+  const { state, why } = upstream;
   const { cells } = element;
   const [open, url] = cells[0].children;
   open.setAttribute("aria-expanded", opened.has(upstream.id));
   say(url, [upstream.url, ...labels(upstream)].join(" "));
-  fill(cells[1], [word, why], () => [chip(word, `state ${level}`), why ? h("span", { class: "why" }, why) : null]);
+  fill(cells[1], [state, why], () => [chip(state, `state ${STATES[state] ?? ""}`), why ? h("span", { class: "why" }, why) : null]);
   const { open_weight: weight, limit_weight: limit, kv_cache_usage: cache } = upstream;
   fill(cells[2], [weight, limit], () => limit === undefined
     ? `${many(weight)} / no limit`

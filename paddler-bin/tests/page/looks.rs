@@ -132,7 +132,8 @@ async fn what_others_have_named_is_text_and_nothing_else() {
 /// Answers for a router with ten thousand upstreams, which this machine cannot run.
 const MANY: &str = r#"
     const upstreams = Array.from({length: 10_000}, (_, n) => ({
-        id: `gpu-${String(n).padStart(5, "0")}`, url: `http://10.0.${n >> 8}.${n & 255}:8080`, labels: {zone: `z${n % 7}`}, able: n % 100 !== 3,
+        id: `gpu-${String(n).padStart(5, "0")}`, url: `http://10.0.${n >> 8}.${n & 255}:8080`, labels: {zone: `z${n % 7}`}, state: n % 50 === 0 ? "draining" : n % 100 === 3 ? "unable" : "healthy",
+        why: n % 100 === 3 ? "7 polls failed" : undefined, able: n % 100 !== 3,
         draining: n % 50 === 0, in_flight: n % 9, open_weight: n % 9, limit_weight: 8, health: "ready", running: n % 9, waiting: n % 3,
         kv_cache_usage: (n % 100) / 100, report_age_seconds: 0.3, failed_polls: n % 100 === 3 ? 7 : 0,
         service: {state: "healthy", faults: 0, ejections: 0},
