@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use serde_json::{Value, json};
 
 /// No wait in these tests is meant to take this long.
 const HANG: Duration = Duration::from_secs(60);
+
+/// How often is looked whether something is so, and how many times at most.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 3_000;
 
 /// A size of window, in CSS pixels.
 pub(crate) type Size = (u32, u32);
@@ -187,7 +191,7 @@ impl Browser {
         match said["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => self.faults.push(about["exceptionDetails"].to_string()),
             "Log.entryAdded" if about["entry"]["level"] == "error" => {
-                self.faults.push(about["entry"].to_string())
+                self.faults.push(about["entry"].to_string());
             }
             "Network.requestWillBeSent" => {
                 self.fetched
@@ -212,20 +216,20 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub(crate) fn until(&mut self, expression: &str) {
-        let began = Instant::now();
         // What it is about may not be there yet.
         let expression =
             format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
-        while self.value(&expression) != true {
-            if began.elapsed() > HANG {
-                let shown = self.value("document.body.innerText");
-                panic!(
-                    "it never became so: {expression}; faults: {:?}; the page shows:\n{shown}",
-                    self.faults
-                );
+        for _ in 0..LOOKS {
+            if self.value(&expression) == true {
+                return;
             }
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(LOOK);
         }
+        let shown = self.value("document.body.innerText");
+        panic!(
+            "it never became so: {expression}; faults: {:?}; the page shows:\n{shown}",
+            self.faults
+        );
     }
 
     /// Waits until the page shows a text.

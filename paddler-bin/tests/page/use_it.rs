@@ -99,6 +99,12 @@ async fn an_upstream_is_found_drained_and_seen_to_die_with_the_keyboard_alone() 
         "Undrain gpu-1",
         "it is there through all looks"
     );
+    // The router looks for changes four times a second: it has to have seen this one before it is undone.
+    page.value("location.hash = 'events'");
+    page.until_shown("#events", "gpu-1 was healthy and is draining");
+    page.value("location.hash = 'upstreams'");
+    page.until("!document.getElementById('view-upstreams').hidden");
+    page.tab_to("#rows [aria-label^=Undrain]");
     page.press("Enter");
     page.until("document.getElementById('confirm').open");
     page.tab_to("#confirm-yes");
@@ -115,7 +121,7 @@ async fn an_upstream_is_found_drained_and_seen_to_die_with_the_keyboard_alone() 
     page.until_shown("#summary", "1 / 2");
     page.picture("died-desk-light", false);
     page.value("location.hash = 'events'");
-    page.until_shown("#events", "gpu-1 was healthy and is draining");
+    page.until_shown("#events", "gpu-1 was draining and is healthy");
     page.until_shown("#events", "gpu-2 was healthy and is unable");
     page.picture("events-desk-light", false);
 
