@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn it_is_small_and_whole() {
         let size: usize = FILES.iter().map(|(.., text)| text.len()).sum();
-        assert!(size < 60 * 1024, "{size} bytes");
+        assert!(size < 60_000, "{size} bytes");
         for (at, _, text) in FILES {
             for named in text
                 .split(['"', '\''])

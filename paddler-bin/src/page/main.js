@@ -198,7 +198,10 @@ async function followEvents() {
     try {
       await follow(tell);
       rest = EVERY;
-    } catch { /* it is looked again, by and by; what is wrong is said by the looks */ }
+    } catch (error) {
+      // It is looked again, by and by, and the looks say what is wrong; soon, while only a key is wanted.
+      if (error.status === 401) rest = EVERY / 2;
+    }
     await new Promise((done) => setTimeout(done, rest));
   }
 }

@@ -4,9 +4,17 @@
 
 #[cfg(feature = "top")]
 mod app;
+#[cfg_attr(
+    not(feature = "top"),
+    allow(dead_code, reason = "only the terminal view drains, and tells rates")
+)]
 mod ask;
 #[cfg(feature = "top")]
 mod draw;
+#[cfg_attr(
+    not(feature = "top"),
+    allow(dead_code, reason = "only the terminal view drains, and tells rates")
+)]
 mod look;
 mod plain;
 #[cfg(feature = "top")]
