@@ -139,30 +139,32 @@ function turn() {
   soon();
 }
 
-/** Asks before something is done. */
-function confirmed(title, question, yes) {
-  const dialog = one("confirm");
-  say(one("confirm-title"), title);
-  say(one("confirm-text"), question);
-  say(one("confirm-yes"), yes);
-  dialog.returnValue = "";
-  dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
-}
-
-function askKey(why) {
-  const dialog = one("ask-key");
-  say(one("key-title"), why);
+/** Opens a dialog, and waits for a yes or no. The browser says late that one was closed, maybe when it is open again: what was
+ *  asked before is then a no. */
+function opened(dialog) {
+  dialog.pending?.(false);
   dialog.returnValue = "";
   dialog.showModal();
   return new Promise((done) => {
-    dialog.addEventListener("close", () => {
-      const given = dialog.returnValue === "yes";
-      if (given) keepKey(one("key").value.trim());
-      one("key").value = "";
-      done(given);
-    }, { once: true });
+    dialog.pending = done;
+    dialog.onclose = () => { if (!dialog.open) done(dialog.returnValue === "yes"); };
   });
+}
+
+/** Asks before something is done. */
+function confirmed(title, question, yes) {
+  say(one("confirm-title"), title);
+  say(one("confirm-text"), question);
+  say(one("confirm-yes"), yes);
+  return opened(one("confirm"));
+}
+
+async function askKey(why) {
+  say(one("key-title"), why);
+  const given = await opened(one("ask-key"));
+  if (given) keepKey(one("key").value.trim());
+  one("key").value = "";
+  return given;
 }
 
 async function drain({ id, draining, in_flight }) {

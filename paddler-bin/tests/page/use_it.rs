@@ -177,3 +177,34 @@ async fn a_decision_is_explained_and_shown_in_the_tree() {
     page.picture("queue-desk-dark", true);
     assert_eq!(page.faults(), [""; 0]);
 }
+
+/// The counters come as text, and labels hold what trees are written with.
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_are_read_and_grow() {
+    let Some(mut page) = Browser::open("figures", DESK, false) else {
+        return;
+    };
+    let one = engine(EngineConfig::llamacpp("small")).await;
+    let gateway = in_front_of(&[("gpu-1", &one)], &[]).await;
+    page.visit(&format!("http://{}/", gateway.management));
+    page.until_shown("#rows", "gpu-1");
+    let text = |walks: u32, refusals: u32| {
+        format!(
+            "# TYPE paddler_tree_node_walks_total counter\n\
+             paddler_tree_node_walks_total{{node=\"3\",title=\"a \\\"b\\\" {{c}}, \\\\ d\",event=\"entered\"}} {walks}\n\
+             paddler_refusals_total{{reason=\"queue_full\"}} {refusals}\npaddler_other_total 7\n"
+        )
+    };
+    let script = format!(
+        "(async () => {{ const {{ Figures }} = await import('/page/figures.js'); const figures = new Figures();
+          figures.look({}, 1000); const first = figures.series('paddler_refusals_total')[0].rate ?? null;
+          figures.look({}, 3000); const walks = figures.series('paddler_tree_node_walks_total')[0];
+          return [first, walks.labels.title, walks.value, walks.rate, figures.sum('paddler_refusals_total'), figures.series('paddler_other_total')]; }})()",
+        serde_json::json!(text(10, 50)),
+        serde_json::json!(text(30, 4)),
+    );
+    // What is less than before has begun anew.
+    let expected = serde_json::json!([null, "a \"b\" {c}, \\ d", 30, 10, {"value": 4, "rate": 2}, []]);
+    assert_eq!(page.value(&script), expected);
+    assert_eq!(page.faults(), [""; 0]);
+}
