@@ -163,6 +163,10 @@ async fn a_decision_is_explained_and_shown_in_the_tree() {
     page.tab_to("#why-answer p button");
     page.press("Enter");
     page.until_shown("#tree .walked", "2 → 1");
+    // Three were placed, and one found nobody at the first node.
+    page.until_shown("#tree .flow", "4 (100 %)");
+    page.until_shown("#tree", "4 (100 %), left nobody 1, ended here 1");
+    page.until_shown("#tree", "3 (75 %), picked here 3");
     page.picture("tree-desk-dark", true);
 
     page.value("location.hash = 'requests'");
