@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(told(&|one| one.report_age = None), "unheard: ");
         let warming = |one: &mut UpstreamStatus| {
             service(one, &|service| {
-                (service.state, service.ends_in) = ("warming", Some(Duration::from_secs(90)))
+                (service.state, service.ends_in) = ("warming", Some(Duration::from_secs(90)));
             });
         };
         assert_eq!(told(&warming), "warming: its limit grows, 2 min more");
@@ -172,7 +172,7 @@ mod tests {
         );
         let paused = |one: &mut UpstreamStatus| {
             service(one, &|service| {
-                service.paused_for = Some(Duration::from_millis(2500))
+                service.paused_for = Some(Duration::from_millis(2500));
             });
         };
         assert_eq!(told(&paused), "paused: has asked to be left alone, 2.5 s more");
