@@ -121,6 +121,12 @@ pub(crate) enum Command {
     /// with other decisions, the load at the later ones would have been another.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
+    /// Show in the terminal what goes on: upstreams, queue, refusals and rates.
+    ///
+    /// It asks the management listener of a router that serves. Keys: j and k move, d drains or lets back in (and asks before), /
+    /// filters, q leaves.
+    #[command(alias = "dashboard", after_help = TOP_EXAMPLES)]
+    Top(Top),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
@@ -177,6 +183,11 @@ const MAN_EXAMPLES: &str = "Examples:
 const REPLAY_EXAMPLES: &str = "Examples:
   paddler replay decisions.jsonl --config other.yaml
   paddler replay decisions.jsonl --built-in balancer --format json";
+
+const TOP_EXAMPLES: &str = "Examples:
+  paddler top
+  paddler top --management https://gpu-1.lan:8081 --key-file key.txt
+  paddler top --once --filter unable";
 
 const TREE_EXAMPLES: &str = "Examples:
   paddler tree --config paddler.yaml
@@ -509,6 +520,28 @@ pub(crate) struct ReplayArgs {
     /// How it is printed.
     #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
     pub(crate) format: ExplainFormat,
+}
+
+#[derive(Debug, Parser)]
+pub(crate) struct Top {
+    /// The management listener of the router, as URL or HOST:PORT.
+    #[arg(
+        long,
+        alias = "management-addr",
+        value_name = "URL",
+        env = "PADDLER_MANAGEMENT",
+        default_value = "127.0.0.1:8081"
+    )]
+    pub(crate) management: String,
+    /// A file with a key for it, as its one line.
+    #[arg(long, value_name = "FILE", env = "PADDLER_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Print it once, as a table for scripts.
+    #[arg(long, env = "PADDLER_ONCE", value_parser = BoolishValueParser::new())]
+    pub(crate) once: bool,
+    /// Only the upstreams in whose id, address, labels or state each of these words is found.
+    #[arg(long, value_name = "WORDS", env = "PADDLER_FILTER", default_value = "")]
+    pub(crate) filter: String,
 }
 
 #[derive(Debug, Parser)]

@@ -14,14 +14,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use paddler_core::forward::Body;
 
+use crate::api::Reach;
 use crate::control::Control;
 use crate::management;
 
-/// Answers a request to the management listener, whoever it is from. `local`: it is reached from this machine alone.
+/// Answers a request to the management listener, whoever it is from. `reach`: how it is reached.
 pub(crate) async fn answer(
     control: Arc<Control>,
     mut request: Request<Incoming>,
-    local: bool,
+    reach: Reach,
 ) -> Result<Response<Body>, Infallible> {
     let origins = &control.doors().origins;
     let origin = request.headers().get(ORIGIN).cloned();
@@ -42,7 +43,7 @@ pub(crate) async fn answer(
                 request.headers_mut().remove(ORIGIN);
                 request.headers_mut().remove("sec-fetch-site");
             }
-            management::answer(control.clone(), request, local).await?
+            management::answer(control.clone(), request, reach).await?
         }
     };
     if let Some(origin) = allowed {

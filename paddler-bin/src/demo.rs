@@ -55,7 +55,10 @@ pub(crate) async fn demo() -> Result<(), Failure> {
          -d '{{\"model\":\"small\",\"max_tokens\":16,\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'"
     )?;
     if let Some(management) = gateway.management()? {
-        writeln!(io::stdout(), "Figures: http://{management}/metrics")?;
+        writeln!(
+            io::stdout(),
+            "What goes on: http://{management}/\nFigures: http://{management}/metrics"
+        )?;
     }
     writeln!(
         io::stdout(),

@@ -15,12 +15,14 @@ mod health;
 mod install;
 mod management;
 mod open_files;
+mod page;
 mod reload;
 mod replay;
 mod run;
 mod secrets;
 mod settings;
 mod stop;
+mod top;
 mod tree;
 mod written;
 
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
     start_log(
         if matches!(
             args.command,
-            Command::Demo | Command::Explain(_) | Command::Replay(_)
+            Command::Demo | Command::Explain(_) | Command::Replay(_) | Command::Top(_)
         ) {
             "warn"
         } else {
@@ -135,6 +137,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Schema => install::schema(),
         Command::Completions { shell } => install::completions(shell),
         Command::Man { folder } => install::man(&folder),
+        Command::Top(args) => to_its_end(top::top(args)),
         Command::Demo => to_its_end(demo::demo()),
     }
 }

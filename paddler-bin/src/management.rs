@@ -3,37 +3,53 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use paddler_core::forward::Body;
 
-use crate::api::{self, Reply};
+use crate::api::{self, Reach, Reply};
 use crate::control::Control;
 use crate::front::Desk;
+use crate::page;
 
-/// `/metrics` for Prometheus; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
-/// [`api`]. `local`: the listener is reached from this machine alone.
+/// `/metrics` for Prometheus, or of it `?name=FAMILY&name=...`; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
+/// [`api`]; `/`: see [`page`].
 pub(crate) async fn answer(
     control: Arc<Control>,
     request: Request<Incoming>,
-    local: bool,
+    reach: Reach,
 ) -> Result<Response<Body>, Infallible> {
     if let Some(route) = api::agents::Route::of(request.uri().path()) {
-        return Ok(api::agents::answer(&control, route, request, local).await);
+        return Ok(api::agents::answer(&control, route, request, reach).await);
     }
     let (request, body) = request.into_parts();
     if request.uri.path().starts_with(api::PREFIX) {
-        let (status, content_type, body) = match api::answer(&control, &request, body, local).await {
+        let (status, content_type, body) = match api::answer(&control, &request, body, reach).await {
             Reply::Json(status, answer) => (status, "application/json", format!("{answer}\n").into()),
             Reply::Text(content_type, text) => (StatusCode::OK, content_type, text.into()),
             Reply::Events(body) => (StatusCode::OK, "text/event-stream", body),
         };
         return Ok(response(request.uri.path(), status, content_type, body));
     }
+    if let Some((content_type, text)) = page::file(request.uri.path())
+        && (request.method == Method::GET || request.method == Method::HEAD)
+    {
+        let mut response = response(
+            request.uri.path(),
+            StatusCode::OK,
+            content_type,
+            Bytes::from_static(text.as_bytes()).into(),
+        );
+        page::guard(response.headers_mut());
+        return Ok(response);
+    }
     let router = control.router.clone();
     let (status, content_type, text) = match (&request.method, request.uri.path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => figures(control.desk.clone()).await,
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            figures(control.desk.clone(), request.uri.query()).await
+        }
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
         (&Method::GET | &Method::HEAD, "/readyz") if router.is_ready() => {
             (StatusCode::OK, "text/plain", "ready\n".to_owned())
@@ -42,7 +58,7 @@ pub(crate) async fn answer(
             let text = "not ready: no upstream is able to serve, or the program is stopping\n";
             (StatusCode::SERVICE_UNAVAILABLE, "text/plain", text.to_owned())
         }
-        (_, "/metrics" | "/healthz" | "/readyz") => (
+        (_, path) if matches!(path, "/metrics" | "/healthz" | "/readyz") || page::file(path).is_some() => (
             StatusCode::METHOD_NOT_ALLOWED,
             "text/plain",
             "only GET\n".to_owned(),
@@ -50,15 +66,29 @@ pub(crate) async fn answer(
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            format!("here are /metrics, /healthz, /readyz, {}\n", api::paths()),
+            format!("here are /, /metrics, /healthz, /readyz, {}\n", api::paths()),
         ),
     };
     Ok(response(request.uri.path(), status, content_type, text.into()))
 }
 
-async fn figures(desk: Desk) -> (StatusCode, &'static str, String) {
+/// All figures, or those of the families that are named behind the `?`.
+async fn figures(desk: Desk, query: Option<&str>) -> (StatusCode, &'static str, String) {
+    let pairs = query.unwrap_or_default().split('&');
+    let names: Vec<_> = pairs
+        .filter_map(|pair| pair.strip_prefix("name="))
+        .map(str::to_owned)
+        .collect();
+    let page = move || {
+        let page = desk.metrics_page();
+        if names.is_empty() {
+            page
+        } else {
+            only(&page, &names)
+        }
+    };
     // A page about thousands of upstreams takes tens of milliseconds, in which no stream must stand still.
-    match tokio::task::spawn_blocking(move || desk.metrics_page()).await {
+    match tokio::task::spawn_blocking(page).await {
         Ok(page) => (StatusCode::OK, "text/plain; version=0.0.4", page),
         Err(error) => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -66,6 +96,19 @@ async fn figures(desk: Desk) -> (StatusCode, &'static str, String) {
             format!("{error}\n"),
         ),
     }
+}
+
+/// The lines of a page that are about these families.
+fn only(page: &str, names: &[String]) -> String {
+    let is_wanted = |line: &&str| {
+        let line = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ");
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        let parts = ["_bucket", "_sum", "_count"].map(|part| name.strip_suffix(part));
+        names
+            .iter()
+            .any(|wanted| name == wanted || parts.contains(&Some(wanted)))
+    };
+    page.split_inclusive('\n').filter(is_wanted).collect()
 }
 
 pub(crate) fn response(
@@ -79,6 +122,8 @@ pub(crate) fn response(
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Names that others have chosen are in it: it is what it says, and nothing that a browser takes it for.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     match status {
         StatusCode::UNAUTHORIZED => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -90,4 +135,27 @@ pub(crate) fn response(
         _ => {}
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_asked_for_by_name() {
+        let page = "# HELP a_total All.\n# TYPE a_total counter\na_total{x=\"a b\"} 1\na_total_of 2\n\
+                    # TYPE t_seconds histogram\nt_seconds_bucket{le=\"1\"} 1\nt_seconds_sum 1\nt_seconds_count 1\n";
+        let only = |names: &[&str]| {
+            only(
+                page,
+                &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(
+            only(&["a_total"]),
+            "# HELP a_total All.\n# TYPE a_total counter\na_total{x=\"a b\"} 1\n"
+        );
+        assert_eq!(only(&["t_seconds", "a_total_of"]).lines().count(), 5);
+        assert_eq!(only(&["t"]), "");
+    }
 }

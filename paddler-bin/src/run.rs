@@ -200,7 +200,7 @@ impl Gateway {
                 .clone()
                 .filter(|_| config.tls.as_ref().is_some_and(|tls| tls.management));
             let url = url(address, options.tls.is_some());
-            tracing::info!(url, %address, "listening for health, metrics and the management API");
+            tracing::info!(url, %address, "listening for health, metrics, the management API and its page");
             tokio::spawn(watch(
                 control.feed.clone(),
                 desk.router().published().clone(),
@@ -281,10 +281,13 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
 }
 
 async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOptions) {
-    let local = listener
-        .local_addr()
-        .is_ok_and(|address| address.ip().is_loopback());
-    let service = service_fn(move |request| cors::answer(control.clone(), request, local));
+    let reach = api::Reach {
+        local: listener
+            .local_addr()
+            .is_ok_and(|address| address.ip().is_loopback()),
+        tls: options.tls.is_some(),
+    };
+    let service = service_fn(move |request| cors::answer(control.clone(), request, reach));
     // It ends with the program.
     let never = std::future::pending;
     if let Err(error) = serve(listener, service, options, never(), never()).await {

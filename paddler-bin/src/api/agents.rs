@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, allowed, error, is_of_web_page};
+use super::{Answer, Reach, allowed, error, is_of_web_page};
 use crate::control::Control;
 use crate::management::response;
 
@@ -64,21 +64,21 @@ impl Route {
     }
 }
 
-/// Answers a request to one of these paths. `local`: the listener is reached from this machine alone.
+/// Answers a request to one of these paths. `reach`: how the listener is reached.
 pub(crate) async fn answer(
     control: &Arc<Control>,
     route: Route,
     request: Request<Incoming>,
-    local: bool,
+    reach: Reach,
 ) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let speaks = matches!(route, Route::Speak(..));
     let (status, answer) = match (route, request.method()) {
-        (Route::Speak(id, dialect), &Method::POST) => listen(control, &id, dialect, request, local).await,
+        (Route::Speak(id, dialect), &Method::POST) => listen(control, &id, dialect, request, reach).await,
         (Route::Speak(..), _) => error(StatusCode::METHOD_NOT_ALLOWED, "only POST"),
         (route, &Method::GET | &Method::HEAD) => {
             let (parts, _) = request.into_parts();
-            match (allowed(control, &parts, None, local), route) {
+            match (allowed(control, &parts, None, reach), route) {
                 (Err(refused), _) => refused,
                 (Ok(()), Route::Stream) if parts.method == Method::GET => {
                     return events(control.agents.clone());
@@ -103,9 +103,9 @@ async fn listen(
     id: &str,
     dialect: Dialect,
     request: Request<Incoming>,
-    local: bool,
+    reach: Reach,
 ) -> Answer {
-    if let Err(refused) = may_speak(control, request.headers(), local) {
+    if let Err(refused) = may_speak(control, request.headers(), reach) {
         if control.is_news_that_refused() {
             tracing::warn!(
                 agent = id,
@@ -133,7 +133,7 @@ async fn listen(
 }
 
 /// Whether this may be an agent.
-fn may_speak(control: &Control, headers: &HeaderMap, local: bool) -> Result<(), Answer> {
+fn may_speak(control: &Control, headers: &HeaderMap, reach: Reach) -> Result<(), Answer> {
     let doors = control.doors();
     // Browsers send what any page asks for, and say so where something is sent.
     let by_page = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
@@ -145,7 +145,7 @@ fn may_speak(control: &Control, headers: &HeaderMap, local: bool) -> Result<(), 
     match (doors.agents, bearer(headers)) {
         (AgentAccess::Off, _) => Err(error(StatusCode::FORBIDDEN, "agents are off here")),
         (_, Some(key)) if wants_keys && has_key(key) => Ok(()),
-        _ if by_page || (local && is_of_web_page(headers)) => {
+        _ if by_page || (reach.local && is_of_web_page(headers, reach.tls)) => {
             Err(error(StatusCode::FORBIDDEN, "a web page is no agent"))
         }
         (AgentAccess::Open, _) => Ok(()),
@@ -155,7 +155,7 @@ fn may_speak(control: &Control, headers: &HeaderMap, local: bool) -> Result<(), 
                            `--agents open` here";
             Err(error(StatusCode::UNAUTHORIZED, message))
         }
-        _ if local => Ok(()),
+        _ if reach.local => Ok(()),
         _ => {
             let message = "other machines reach this listener: set agents.key_file (--agent-key-file) and give agents a key of it, or let \
                            everybody be an agent who reaches it, with --agents open";

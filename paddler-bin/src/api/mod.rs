@@ -3,6 +3,7 @@
 //! Which paths there are, and what is asked and answered at each, stands in [`paths`], how that is read in [`table`]; what each does is in a file of its own.
 
 pub(crate) mod agents;
+mod browser;
 mod decisions;
 mod document;
 mod explain;
@@ -11,13 +12,11 @@ mod table;
 mod tree;
 mod upstreams;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, ORIGIN};
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use paddler_core::forward::{Body, bearer};
@@ -28,6 +27,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::control::Control;
+pub(crate) use browser::Reach;
+use browser::is_of_web_page;
 use table::{Does, Operation, Verb};
 pub(crate) use table::{methods, paths};
 pub(crate) use upstreams::OWN;
@@ -84,14 +85,14 @@ fn pairs(request: &Parts) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Answers a request to a path under [`PREFIX`]. `local`: the listener is reached from this machine alone.
-pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, local: bool) -> Reply {
+/// Answers a request to a path under [`PREFIX`]. `reach`: how the listener is reached.
+pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, reach: Reach) -> Reply {
     let found = table::find(request.uri.path());
     let operation = found.as_ref().and_then(|(endpoint, _)| {
         let all = &mut endpoint.operations.iter();
         all.find(|operation| operation.verb.takes(&request.method))
     });
-    let refused = match (allowed(control, request, operation, local), &found, operation) {
+    let refused = match (allowed(control, request, operation, reach), &found, operation) {
         (Err(refused), ..) => refused,
         (_, None, _) => error(StatusCode::NOT_FOUND, &format!("here are {}", paths())),
         (_, Some((endpoint, _)), None) => error(
@@ -173,13 +174,13 @@ fn known_names(operation: &Operation, request: &Parts) -> Result<(), Answer> {
     }
 }
 
-/// With keys, who has one. Without, whoever is on this machine, but for web pages: a browser would send what any page asks
-/// for. Others may read what is not for keys alone.
+/// With keys, who has one. Without, whoever is on this machine, but for web pages that are not ours: a browser would send what
+/// any page asks for. Others may read what is not for keys alone.
 fn allowed(
     control: &Control,
     request: &Parts,
     operation: Option<&Operation>,
-    local: bool,
+    reach: Reach,
 ) -> Result<(), Answer> {
     let reads = operation.is_none_or(|operation| operation.verb == Verb::Get && !operation.keyed);
     match control.management_keys() {
@@ -191,37 +192,16 @@ fn allowed(
                 "a key is needed: send it as Authorization: Bearer KEY",
             )),
         },
-        None if local && is_of_web_page(&request.headers) => {
-            let message = "without management_key_file, web pages may not ask: ask by localhost or 127.0.0.1, without Origin";
+        None if reach.local && is_of_web_page(&request.headers, reach.tls) => {
+            let message = "without management_key_file, no web page may ask but our own: ask by localhost or 127.0.0.1, without Origin";
             Err(error(StatusCode::FORBIDDEN, message))
         }
-        None if local || reads => Ok(()),
+        None if reach.local || reads => Ok(()),
         None => {
             let message = "other machines reach this listener: set management_key_file, and send a key of it";
             Err(error(StatusCode::FORBIDDEN, message))
         }
     }
-}
-
-/// A browser says for which page it asks. It also asks under a name that leads here only since a moment ago, if the page has
-/// that name: so only names count that cannot be made to lead here.
-fn is_of_web_page(headers: &HeaderMap) -> bool {
-    let by_page = headers.contains_key(ORIGIN)
-        || headers
-            .get("sec-fetch-site")
-            .is_some_and(|site| site.as_bytes() != b"none" && site.as_bytes() != b"same-origin");
-    let host = headers
-        .get(HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or_default();
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    let is_here =
-        bare.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    by_page || !is_here
 }
 
 /// The body, if it is no larger than this.
@@ -285,45 +265,5 @@ async fn reload(control: &Control) -> Answer {
             StatusCode::CONFLICT,
             "there is no config here that could be read again",
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn a_web_page_is_known_by_what_its_browser_says() {
-        let of = |pairs: &[(&'static str, &'static str)]| {
-            let mut headers = HeaderMap::new();
-            for (name, value) in pairs {
-                headers.insert(*name, HeaderValue::from_static(value));
-            }
-            is_of_web_page(&headers)
-        };
-        for host in [
-            "127.0.0.1:8081",
-            "localhost",
-            "LOCALHOST:1",
-            "[::1]:8081",
-            "127.9.9.9",
-        ] {
-            assert!(!of(&[("host", host)]), "{host}");
-            assert!(of(&[("host", host), ("origin", "http://127.0.0.1:8081")]));
-            assert!(of(&[("host", host), ("origin", "null")]));
-            assert!(of(&[("host", host), ("sec-fetch-site", "cross-site")]));
-        }
-        for host in [
-            "rebound.example.com:8081",
-            "10.0.0.1",
-            "localhost.example.com",
-            "",
-            "127.0.0.1.nip.io:80",
-        ] {
-            assert!(of(&[("host", host)]), "{host}");
-        }
-        assert!(of(&[]));
     }
 }

@@ -169,6 +169,22 @@ async fn a_web_page_changes_nothing() {
             .status,
         405
     );
+    // Its own page may, under a name that nobody can make lead here.
+    let own = format!("http://{}", gateway.management);
+    assert_eq!(
+        ask(gateway.management, with(drain(), ORIGIN, &own)).await.status,
+        200
+    );
+    let by_name = format!("http://rebound.example.com:{}", gateway.management.port());
+    for other in [own.replace("http:", "https:"), by_name] {
+        assert_eq!(
+            ask(gateway.management, with(drain(), ORIGIN, &other))
+                .await
+                .status,
+            403,
+            "{other}"
+        );
+    }
     assert_eq!(ask(gateway.management, drain()).await.status, 200);
 }
 

@@ -101,6 +101,8 @@ async fn each_command_has_help_and_there_is_a_version() {
         &["balancer", "-h"],
         &["check", "-h"],
         &["demo", "-h"],
+        &["top", "-h"],
+        &["dashboard", "-h"],
     ] {
         let ended = run(args, &[]).await;
         assert_eq!(

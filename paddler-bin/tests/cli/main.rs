@@ -27,6 +27,7 @@ mod stop;
 #[allow(dead_code, reason = "each target uses its own part of it")]
 #[path = "../support/mod.rs"]
 mod support;
+mod top;
 mod tree;
 
 use std::fs;

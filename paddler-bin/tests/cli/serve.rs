@@ -94,9 +94,10 @@ async fn management_tells_of_life_readiness_and_figures() {
         [
             status("/healthz").await,
             status("/metrics").await,
-            status("/").await
+            status("/").await,
+            status("/nowhere").await
         ],
-        [200, 200, 404]
+        [200, 200, 200, 404]
     );
     eventually("nobody can serve", async || status("/readyz").await == 503).await;
     assert_eq!(

@@ -110,6 +110,7 @@ mod metrics;
 mod models;
 pub mod names;
 mod page;
+mod state;
 mod telemetry;
 mod upstreams;
 mod walks;

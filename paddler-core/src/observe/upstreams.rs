@@ -1,9 +1,11 @@
 //! How is each upstream, for a program or a person that asks?
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::state;
 use crate::Moment;
 use crate::health::{Cause, HealthState, UpstreamHealth};
 use crate::status::{Degraded, Entry, Health, Snapshot};
@@ -25,6 +27,7 @@ use crate::upstream::UpstreamIndex;
 ///
 /// let status = UpstreamStatus::find(&snapshot, "gpu-1", Moment::ZERO).unwrap();
 /// assert!(status.draining && status.able && status.report_age.is_none());
+/// assert_eq!((status.state, status.why.as_str()), ("draining", "idle: it has nothing left"));
 /// assert_eq!(status.service.unwrap().state, "healthy", "no request has failed there");
 /// # Ok::<(), paddler_core::upstream::InvalidId>(())
 /// ```
@@ -35,6 +38,16 @@ pub struct UpstreamStatus {
     pub id: String,
     /// Where it listens.
     pub url: String,
+    /// Its labels, of the config.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// How it is, in a word: `ejected` (left out for what became of its requests), `unable` (by its own word, or nobody is
+    /// there), `loading`, `unheard` (it has not said anything yet), `paused` (as it has asked by `Retry-After`), `degraded` (it
+    /// does not tell all that it should), `probing`, `warming`, `draining` or `healthy`.
+    pub state: &'static str,
+    /// Why, in a few words for people. Empty: there is nothing to say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
     /// It gets nothing new.
     pub draining: bool,
     /// It is not known to be unable to serve, by its own word and its polls. Whether it is left out all the same, for what
@@ -155,9 +168,12 @@ impl UpstreamStatus {
     fn of(snapshot: &Snapshot, at: UpstreamIndex, entry: &Entry, now: Moment) -> Self {
         let (spec, report) = (entry.spec(), entry.report());
         let own = snapshot.ledger().own_load(at);
-        Self {
+        let mut status = Self {
             id: spec.id.to_string(),
             url: spec.url.clone(),
+            labels: spec.labels.clone(),
+            state: "",
+            why: String::new(),
             draining: snapshot.ledger().is_barred(at.0),
             able: snapshot.is_able(at.0),
             service: snapshot.health(at).map(|health| ServiceStatus::of(&health, now)),
@@ -175,6 +191,8 @@ impl UpstreamStatus {
             failed_polls: entry.failures(),
             last_failure: entry.last_failure().map(ToString::to_string),
             degraded: report.map(|report| report.degraded.clone()).unwrap_or_default(),
-        }
+        };
+        (status.state, status.why) = state::told(&status);
+        status
     }
 }

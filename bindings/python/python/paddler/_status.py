@@ -36,6 +36,7 @@ class Degraded(TypedDict):
 class _Status(TypedDict):
     id: str
     url: str
+    state: str
     draining: bool
     able: bool
     in_flight: int
@@ -44,9 +45,13 @@ class _Status(TypedDict):
 
 
 class Status(_Status, total=False):
-    """How an upstream is. ``able``: it is not known to be unable to serve, by its own word and its polls. ``in_flight``,
-    ``open_weight``: our own requests there, and their weight with what settles. ``failed_polls``: since its last report."""
+    """How an upstream is. ``state``: in a word, such as ``healthy``, ``degraded``, ``unable`` or ``ejected``. ``able``:
+    it is not known to be unable to serve, by its own word and its polls. ``in_flight``, ``open_weight``: our own
+    requests there, and their weight with what settles. ``failed_polls``: since its last report."""
 
+    labels: dict[str, str]
+    why: str
+    """Why it is in its state, in a few words for people."""
     last_failure: str
     """Why the last poll failed, such as ``unreachable: connection refused``, if one has since the last report."""
     report_age_seconds: float

@@ -163,7 +163,7 @@ impl Asker {
             (Engine::Llamacpp, Endpoint::Models) => llamacpp::read_models(status, body, report),
             (Engine::Llamacpp, Endpoint::LoraAdapters) => llamacpp::read_lora_adapters(status, body, report),
             (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Health) => {
-                vllm::read_health(status, body, report)
+                vllm::read_health(status, body, report);
             }
             (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Models) => {
                 vllm::read_models(status, body, report);
