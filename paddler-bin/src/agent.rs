@@ -1,6 +1,5 @@
 //! How does the program run as an agent?
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ pub(crate) async fn run(args: AgentArgs) -> Result<(), Failure> {
         .map(|balancer| balancer.url.as_str())
         .collect();
     tracing::info!(upstream = %upstream.id, url = upstream.url, engine = engine.url, balancers = balancers.join(", "), "telling of an engine");
-    if leads_here(upstream) && options.balancers.iter().any(|balancer| !leads_here(balancer)) {
+    if upstream.leads_here() && options.balancers.iter().any(|balancer| !balancer.leads_here()) {
         tracing::warn!(
             url = upstream.url,
             "a balancer elsewhere cannot reach this: say by which address it can, with --external-url"
@@ -46,11 +45,6 @@ pub(crate) async fn run(args: AgentArgs) -> Result<(), Failure> {
         () = stops.reach(2) => {}
     }
     Ok(())
-}
-
-fn leads_here(spec: &UpstreamSpec) -> bool {
-    let host = spec.host_and_port().map(|(host, _)| host).unwrap_or_default();
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// What the arguments come to.

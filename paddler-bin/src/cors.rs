@@ -74,7 +74,7 @@ fn preflight() -> Response<Body> {
     );
     say(
         ACCESS_CONTROL_ALLOW_HEADERS,
-        "Accept, Authorization, Content-Type",
+        "Accept, Authorization, Content-Type, Last-Event-ID",
     );
     say(ACCESS_CONTROL_MAX_AGE, "3600");
     response

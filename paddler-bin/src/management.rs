@@ -72,6 +72,9 @@ pub(crate) async fn answer(
     Ok(response(request.uri.path(), status, content_type, text.into()))
 }
 
+/// How many families may be named: each line is held against each of them.
+const MOST_FAMILIES: usize = 64;
+
 /// All figures, or those of the families that are named behind the `?`.
 async fn figures(desk: Desk, query: Option<&str>) -> (StatusCode, &'static str, String) {
     let pairs = query.unwrap_or_default().split('&');
@@ -79,6 +82,10 @@ async fn figures(desk: Desk, query: Option<&str>) -> (StatusCode, &'static str, 
         .filter_map(|pair| pair.strip_prefix("name="))
         .map(str::to_owned)
         .collect();
+    if names.len() > MOST_FAMILIES {
+        let text = format!("at most {MOST_FAMILIES} families by name: leave the names out for all of them\n");
+        return (StatusCode::BAD_REQUEST, "text/plain", text);
+    }
     let page = move || {
         let page = desk.metrics_page();
         if names.is_empty() {

@@ -1,5 +1,6 @@
 //! How does the program serve, from start to stop?
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use paddler_core::status::{
     DnsList, Health, MemberList, Members, Report, StatusBoard, StatusLoop, StatusSource,
 };
 use paddler_core::upstream::http::Tcp;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -195,6 +196,8 @@ impl Gateway {
         if let Some(listener) = self.management {
             let address = listener.local_addr()?;
             let mut options = config.serve_options();
+            // Each agent holds one, and what clients may have is for clients.
+            options.max_connections = MANAGEMENT_CONNECTIONS;
             options.tls = self
                 .tls
                 .clone()
@@ -275,9 +278,28 @@ pub(crate) fn url(address: SocketAddr, over_tls: bool) -> String {
     format!("{scheme}://{address}")
 }
 
+/// The most connections of the management listener: as many as there may be agents, and some for whoever looks.
+const MANAGEMENT_CONNECTIONS: usize = 4096 + 512;
+
+/// How many connections may wait to be accepted. Beyond it the system answers for us, and resets who believed it.
+const BACKLOG: u32 = 4096;
+
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    // What was served before, and ends late, does not keep us from it. On Windows it would let another in beside us.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     let hint = |error| format!("{address} cannot be listened on: {error}; choose another with {flag}").into();
-    TcpListener::bind(address).await.map_err(hint)
+    listener(address).map_err(hint)
 }
 
 async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOptions) {

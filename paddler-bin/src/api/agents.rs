@@ -34,6 +34,9 @@ use super::{Answer, Reach, allowed, error, is_of_web_page};
 use crate::control::Control;
 use crate::management::response;
 
+/// How often it is looked at whether an agent still may be one: keys and rules are read again while it speaks.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
 /// How often the stream says that it is there, as with Paddler 1.x.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
@@ -119,11 +122,19 @@ async fn listen(
         return error(StatusCode::BAD_REQUEST, "no agent has such an id");
     };
     let from = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
-    match control
-        .agents
-        .listen(&id, dialect, from, request.into_body())
-        .await
-    {
+    let (parts, body) = request.into_parts();
+    let mut listening = std::pin::pin!(control.agents.listen(&id, dialect, from, body));
+    let end = loop {
+        match timeout(LOOK_AGAIN, &mut listening).await {
+            Ok(end) => break end,
+            Err(_) => {
+                if let Err(refused) = may_speak(control, &parts.headers, reach) {
+                    return refused;
+                }
+            }
+        }
+    };
+    match end {
         Ok(messages) => (StatusCode::ACCEPTED, json!({"messages": messages})),
         Err(end) => {
             tracing::debug!(agent = %id, %end, "an agent is listened to no more");

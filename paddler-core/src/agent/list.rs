@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::frames::{Frames, Unreadable};
@@ -233,6 +234,12 @@ impl Agents {
     }
 }
 
+/// How long a stream may say nothing that nobody goes by any more.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Messages that are heard without a pause.
+const AT_ONCE: u64 = 64;
+
 async fn read<B>(
     listening: &mut Listening<'_>,
     agent: &UpstreamId,
@@ -247,7 +254,7 @@ where
     let shared = listening.shared;
     let mut frames = Frames::new(shared.options.largest_message);
     let (mut messages, first) = (0, Instant::now() + FIRST);
-    let mut wanted = true;
+    let (mut wanted, mut heard_at) = (true, Instant::now());
     loop {
         let frame = tokio::select! {
             biased;
@@ -260,9 +267,12 @@ where
                 }
             },
             frame = body.frame() => frame,
+            // A machine that is gone never ends its stream.
+            () = sleep_until(heard_at + QUIET), if !wanted => return Err(StreamEnd::Refused(Refused::Silent)),
             () = sleep_until(first), if messages == 0 => return Err(StreamEnd::Refused(Refused::Silent)),
         };
         let Some(frame) = frame else { break };
+        heard_at = Instant::now();
         let frame = frame.map_err(|error| StreamEnd::Broken(error.into()))?;
         let Ok(data) = frame.into_data() else { continue };
         frames.push(&data);
@@ -275,6 +285,10 @@ where
             heard.map_err(StreamEnd::Refused)?;
             shared.changed();
             messages += 1;
+            if messages % AT_ONCE == 0 {
+                // Whoever sends many at once does not keep others waiting.
+                yield_now().await;
+            }
         }
     }
     if frames.ends_well() {
@@ -304,12 +318,11 @@ impl Shared {
         }
         if let Some(hello) = &mut said.hello {
             names_fit(hello.spec.models.as_ref(), most_names)?;
-            let (host, _) = hello
+            hello
                 .spec
                 .host_and_port()
                 .map_err(|invalid| invalid.to_string())?;
-            let leads_here = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-            if leads_here && from.is_some_and(|from| !from.to_canonical().is_loopback()) {
+            if hello.spec.leads_here() && from.is_some_and(|from| !from.to_canonical().is_loopback()) {
                 let url = &hello.spec.url;
                 return Err(format!(
                     "{url} would lead to the balancer's own machine: tell by which address it reaches the engine (--external-url)"

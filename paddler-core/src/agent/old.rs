@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::beat::Beat;
 use super::said::{Hello, Said, Word, name};
+use crate::source::short;
 use crate::status::{Health, Report, Signal};
 use crate::upstream::{Engine, ModelEntry, Models, UpstreamSpec};
 
@@ -113,7 +114,7 @@ impl StatusUpdate {
             (None, None) => None,
             (error, kind) => {
                 let kind = kind.map_or("the agent has an error", |(_, kind)| kind);
-                let text: String = error.iter().flat_map(|error| error.chars()).take(256).collect();
+                let text = error.as_deref().map(short).unwrap_or_default();
                 Some(if text.is_empty() {
                     kind.to_owned()
                 } else {

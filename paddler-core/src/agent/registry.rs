@@ -132,13 +132,10 @@ impl Registry {
             ended,
             end: Some(end),
         };
-        let of_it = self
-            .known
-            .iter_mut()
-            .find(|(_, known)| known.agent == stream.agent);
-        if let Some((id, known)) = of_it {
+        let of_it = self.known.iter().find(|(_, known)| known.agent == stream.agent);
+        if let Some((id, _)) = of_it {
+            // It is followed once it has said something that can be read.
             stream.upstream = Some(id.clone());
-            known.follow(&mut stream);
         }
         stream
     }
@@ -158,6 +155,9 @@ impl Registry {
         }
         let id = stream.upstream.clone().ok_or(Refused::Unknown)?;
         let known = self.known.get_mut(&id).ok_or(Refused::Unknown)?;
+        if known.stream < stream.number && known.agent == stream.agent {
+            known.follow(stream);
+        }
         if known.stream != stream.number {
             return Err(Refused::Replaced);
         }

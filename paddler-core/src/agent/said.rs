@@ -20,7 +20,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::beat::Beat;
 use crate::config::{UpstreamConfig, Value};
-use crate::source::paddler::Behind;
+use crate::source::paddler::{Behind, bounded};
+use crate::source::short;
 use crate::status::{Failure, FailureKind, Report};
 use crate::upstream::{HostHeader, Http2, Models, UpstreamId, UpstreamSpec};
 
@@ -111,8 +112,9 @@ pub(super) fn read(message: &[u8], id: &UpstreamId, most_names: usize) -> Result
         _ if line.bye => Word::Bye,
         (Some(mut report), _) => {
             check(&report, most_names)?;
+            report = bounded(report);
             if let Some(routers) = line.routers {
-                report.extensions.insert(routers);
+                report.extensions.insert(routers.bounded());
             }
             Word::Report {
                 report: Box::new(report),
@@ -124,10 +126,7 @@ pub(super) fn read(message: &[u8], id: &UpstreamId, most_names: usize) -> Result
                 .kind
                 .parse()
                 .map_err(|error| format!("`failure.kind`: {error}"))?;
-            Word::Failed(Failure::new(
-                kind,
-                failure.message.chars().take(512).collect::<String>(),
-            ))
+            Word::Failed(Failure::new(kind, short(&failure.message)))
         }
         (None, None) => Word::Alive,
     };
@@ -248,6 +247,10 @@ fn words(spec: &UpstreamSpec) -> Json {
     say("engine", Some(json!(spec.engine)));
     say("labels", (!spec.labels.is_empty()).then(|| json!(spec.labels)));
     say("models", spec.models.as_ref().map(model_words));
+    let can = spec.abilities.can.iter().filter(|(_, can)| **can);
+    let can: Vec<_> = can.map(|(one, _)| one.as_str()).collect();
+    say("capabilities", (!can.is_empty()).then(|| json!(can)));
+    say("context", spec.abilities.context.map(Json::from));
     say("max_in_flight", spec.limits.max_in_flight.map(Json::from));
     say("max_sequences", spec.limits.max_sequences.map(Json::from));
     say(

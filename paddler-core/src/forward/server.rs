@@ -116,10 +116,12 @@ where
         let accepted = tokio::select! {
             biased;
             () = &mut stop => break,
-            // Those that have ended are let go of as we go.
-            Some(_) = connections.join_next() => continue,
+            // Before those that have ended: while many end at once, many may come.
             accepted = accept(&mut listener, &places) => accepted?,
+            Some(_) = connections.join_next() => continue,
         };
+        // They are let go of as we go.
+        while connections.try_join_next().is_some() {}
         let (connection, peer, place) = accepted;
         let serving = Serving {
             service: service.clone(),

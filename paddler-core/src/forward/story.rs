@@ -20,6 +20,9 @@ use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained};
 use crate::upstream::UpstreamId;
 
+/// The longest `tracestate` that is told, in bytes.
+const LONGEST_STATE: usize = 512;
+
 /// The trail of a request, if somebody wants it, and what is measured of it in any case.
 #[derive(Debug, Default)]
 pub(super) struct Story {
@@ -101,6 +104,8 @@ impl Story {
             flags: parent.map_or(0, |parent| parent.flags & KNOWN) | SAMPLED,
         };
         let state = parent.and_then(|_| headers.get("tracestate")?.to_str().ok());
+        // Nobody has to pass on more of it (W3C Trace Context, 3.3.1.5).
+        let state = state.filter(|state| state.len() <= LONGEST_STATE);
         open.trail.span = Some(TraceSpan {
             trace_id,
             span_id: span.span_id,

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -80,6 +80,19 @@ pub struct Tape {
     full: Arc<AtomicBool>,
 }
 
+/// Ends a line that was cut off, when the program before was killed: what comes next is no part of it.
+fn end_line(file: &mut File) -> io::Result<()> {
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last != [b'\n'] {
+        file.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
 impl Tape {
     /// Writes to the end of this file, which is made if it is not there, for its owner alone. `most`: at this length, in bytes,
     /// nothing more is written.
@@ -91,7 +104,8 @@ impl Tape {
         options.create(true).append(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(file)?;
+        let mut file = options.read(true).open(file)?;
+        end_line(&mut file)?;
         let mut writer = Writer {
             length: file.metadata()?.len(),
             most,

@@ -148,3 +148,30 @@ impl Groups {
         self.groups.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_needs_something_else_is_asked_for_himself() {
+        let (mut groups, mut ids) = (Groups::default(), BTreeSet::new());
+        let plain = RequestFacts::new();
+        let mut others = [(); 4].map(|()| plain.clone());
+        others[0].images = true;
+        others[1].sounds = true;
+        others[2].least_tokens = 100_000;
+        others[3].asked = Some("alias".into());
+        for (at, facts) in others.iter().chain([&plain, &plain]).enumerate() {
+            ids.insert(groups.join(
+                facts,
+                false,
+                Ticket {
+                    arrived: Moment::ZERO,
+                    number: at as u64,
+                },
+            ));
+        }
+        assert_eq!(ids.len(), 5, "and who is alike is in one group");
+    }
+}

@@ -87,7 +87,8 @@ impl ModelRule {
             left = left.saturating_sub(target.weight as usize);
             here
         })?;
-        Some(target.name(rest))
+        // `x/*` for `*`, asked as `x/`: no name is no model, and stays what it was.
+        Some(target.name(rest)).filter(|name| !name.is_empty())
     }
 }
 
@@ -453,6 +454,13 @@ mod tests {
         for name in ["own", "any"] {
             assert_eq!(asked(&rules, name, 1), (None, name.into()), "it is what it says");
         }
+        let rest = ModelRules::new([("x/*", ModelRule::alias("*"))]).unwrap();
+        assert_eq!(asked(&rest, "x/m", 1), (Some("x/m".into()), "m".into()));
+        assert_eq!(
+            asked(&rest, "x/", 1),
+            (None, "x/".into()),
+            "and not a model without a name"
+        );
         let mut nothing = RequestFacts::new();
         rules.resolve(&mut nothing);
         assert_eq!(nothing, RequestFacts::new(), "no name stays no name");

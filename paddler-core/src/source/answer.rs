@@ -48,7 +48,7 @@ pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> 
 }
 
 /// A text from outside, cut to what a log line can bear.
-pub(super) fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(MAX_TEXT)

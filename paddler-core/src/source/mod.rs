@@ -53,6 +53,6 @@ pub mod trtllm;
 pub mod vllm;
 
 #[cfg(feature = "proxy")]
-pub(crate) use answer::{is_about_a_key, refusal};
+pub(crate) use answer::{is_about_a_key, refusal, short};
 pub use plan::{Endpoint, Plan};
 pub use probe::{Answer, ProbeAnswers, identify};

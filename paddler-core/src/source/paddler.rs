@@ -53,7 +53,7 @@ impl Behind {
     }
 
     /// The nearest of them.
-    fn bounded(self) -> Self {
+    pub(crate) fn bounded(self) -> Self {
         let mut all: Vec<_> = self.0.into_iter().collect();
         all.retain(|(name, hops)| *hops <= FARTHEST && is_name(name));
         all.sort_by_key(|(_, hops)| *hops);
@@ -128,8 +128,21 @@ pub fn read_status(status: u16, body: &[u8], report: &mut Report) {
     }
 }
 
-/// What is believed of what another router says: it may be anybody's.
-fn believed(mut status: Report) -> Report {
+/// What is believed of what another router says.
+fn believed(status: Report) -> Report {
+    let mut status = bounded(status);
+    if let Some(Models::Listed(models)) = &mut status.models {
+        models.iter_mut().for_each(|model| model.aliases.clear());
+    }
+    for one in &mut status.degraded {
+        one.expected = Endpoint::Fleet.path().to_owned();
+    }
+    status.loaded_adapters = None;
+    status
+}
+
+/// A report from outside, within bounds: it may be anybody's.
+pub(crate) fn bounded(mut status: Report) -> Report {
     let share = |usage: &f64| (0.0..=1.0).contains(usage);
     status.kv_cache_usage = status.kv_cache_usage.filter(share);
     if let Some(Models::Listed(models)) = &mut status.models {
@@ -137,7 +150,8 @@ fn believed(mut status: Report) -> Report {
         models.truncate(MOST_NAMES);
         models.retain(|model| is_name(&model.id) && seen.insert(model.id.clone()));
         for model in models {
-            model.aliases.clear();
+            model.aliases.truncate(MOST_NAMES);
+            model.aliases.retain(|alias| is_name(alias));
             model.parent = model.parent.take().filter(|parent| is_name(parent));
         }
     }
@@ -151,10 +165,11 @@ fn believed(mut status: Report) -> Report {
     let mut seen = HashSet::new();
     status.degraded.retain(|one| seen.insert(one.signal));
     for one in &mut status.degraded {
-        one.expected = Endpoint::Fleet.path().to_owned();
-        one.found = short(&one.found);
+        (one.expected, one.found) = (short(&one.expected), short(&one.found));
     }
-    status.loaded_adapters = None;
+    if let Some(loaded) = &mut status.loaded_adapters {
+        loaded.truncate(MOST_NAMES);
+    }
     status
 }
 

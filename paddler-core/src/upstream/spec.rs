@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -284,6 +285,25 @@ impl UpstreamSpec {
         let address = parse(&self.url)?;
         let (host, port) = address.target();
         Ok((host.to_owned(), port))
+    }
+
+    /// Whether its URL leads to the machine on which it is used, whichever that is: `localhost`, loopback, or no address at all.
+    ///
+    /// ```
+    /// use paddler_core::upstream::UpstreamSpec;
+    ///
+    /// let leads_here = |url: &str| UpstreamSpec::new("a", url).unwrap().leads_here();
+    /// assert!(leads_here("http://localhost:8080") && leads_here("http://[::ffff:127.0.0.1]:80"));
+    /// assert!(leads_here("http://0.0.0.0:8080") && !leads_here("http://10.0.0.3:8080"));
+    /// ```
+    pub fn leads_here(&self) -> bool {
+        let Ok((host, _)) = self.host_and_port() else {
+            return false;
+        };
+        let name = host.trim_end_matches('.');
+        let by_name = name == "localhost" || name.ends_with(".localhost");
+        let by_address = |ip: IpAddr| ip.to_canonical().is_loopback() || ip.to_canonical().is_unspecified();
+        by_name || host.parse().is_ok_and(by_address)
     }
 
     /// Whether its URL says that it speaks TLS.

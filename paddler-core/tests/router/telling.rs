@@ -271,3 +271,56 @@ async fn who_panics_ends_no_request_and_keeps_nobody_else_from_being_told() {
     );
     world.quiet().await;
 }
+
+/// Is told only of what it has asked for.
+#[derive(Debug)]
+struct Picky(Arc<Diary>);
+
+impl Telemetry for Picky {
+    fn every(&self) -> bool {
+        false
+    }
+
+    fn detail(&self, facts: &RequestFacts) -> Detail {
+        if facts.stream {
+            Detail::Why
+        } else {
+            Detail::Nothing
+        }
+    }
+
+    fn began(&self, trail: &Trail) {
+        self.0.began(trail);
+    }
+
+    fn placed(&self, trail: &Trail) {
+        self.0.placed(trail);
+    }
+
+    fn ended(&self, trail: &Trail) {
+        self.0.ended(trail);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_wants_a_few_is_told_of_those_alone_and_whole() {
+    let (engine, diary) = (engine(quick()).await, Diary::of(Detail::Nothing));
+    let picky = Arc::new(Picky(diary.clone()));
+    let setup = Setup::new().with(|setup| setup.options.telemetry = Some(picky));
+    let world = setup.start([of("a", &engine)]).await;
+    assert_eq!(get(world.addr, "/health").await.status, 200);
+    assert_eq!(get(world.addr, "/slots").await.status, 403);
+    assert_eq!(post(world.addr, CHAT, &chat(2)).await.status, 200);
+    let headers = "content-type: application/json\r\nx-request-id: mine\r\n";
+    ask(world.addr, "POST", CHAT, headers, &stream(2).to_string()).await;
+    let trail = diary.end().await;
+    assert_eq!((&*trail.id, &*trail.path, trail.class), ("mine", CHAT, "chat"));
+    assert!(trail.address.is_some() && trail.attempts[0].why.is_some());
+    assert!(Some(trail.arrived) <= trail.began && trail.end == Some(End::Complete));
+    let told = [
+        diary.began.lock().unwrap().len(),
+        diary.placed.lock().unwrap().len(),
+    ];
+    assert_eq!(told, [1, 1]);
+    world.quiet().await;
+}

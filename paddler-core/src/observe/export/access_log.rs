@@ -8,9 +8,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::wall::Utc;
 use crate::Moment;
@@ -100,9 +100,18 @@ impl AccessLog {
     /// Done when all that has ended until now is written, or a second is over.
     pub fn flush(&self) {
         let (tell, told) = sync_channel(1);
-        if self.to.try_send(Message::Flush(tell)).is_ok() {
-            told.recv_timeout(Duration::from_secs(1)).ok();
+        let ends = Instant::now() + Duration::from_secs(1);
+        let mut message = Message::Flush(tell);
+        // It may have much to write, which is when this matters.
+        while let Err(TrySendError::Full(again)) = self.to.try_send(message) {
+            if Instant::now() > ends {
+                return;
+            }
+            message = again;
+            thread::sleep(Duration::from_millis(5));
         }
+        told.recv_timeout(ends.saturating_duration_since(Instant::now()))
+            .ok();
     }
 }
 
@@ -207,9 +216,18 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// A string of JSON, which has no line in it.
+/// A string of JSON, which has no line in it, whatever a reader takes for the end of one.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    let is_line = |c: char| ('\u{7f}'..='\u{9f}').contains(&c) || matches!(c, '\u{2028}' | '\u{2029}');
+    let quoted = serde_json::Value::from(text).to_string();
+    if !quoted.contains(is_line) {
+        return quoted;
+    }
+    let escaped = quoted.chars().map(|c| match is_line(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.into(),
+    });
+    escaped.collect()
 }
 
 /// Where lines go.
@@ -220,7 +238,14 @@ enum Sink {
 
 impl Sink {
     fn open(target: &LogTarget) -> io::Result<Self> {
-        let open = |path: &Path| OpenOptions::new().append(true).create(true).open(path);
+        let open = |path: &Path| {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true);
+            // Names of keys and addresses are in it: for its owner, and the group that collects.
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
+            options.open(path)
+        };
         match target {
             LogTarget::File(path) => open(path).map(BufWriter::new).map(Self::File),
             LogTarget::Stderr => Ok(Self::Stderr),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
@@ -50,6 +50,9 @@ const LONGEST_ANSWER: usize = 64 << 10;
 
 /// The most headers that are sent besides our own.
 const MOST_HEADERS: usize = 64;
+
+/// Headers that are about the connection or the body.
+const FRAMING: [HeaderName; 4] = [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING];
 
 /// How long what waits at the end may take.
 const LAST: Duration = Duration::from_secs(3);
@@ -135,7 +138,7 @@ impl Otlp {
         let lines = text.lines().enumerate();
         let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
         let mut headers = HeaderMap::new();
-        for (number, line) in lines.take(MOST_HEADERS) {
+        for (number, line) in lines {
             let pair = line.split_once(':').and_then(|(name, value)| {
                 let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
                 let mut value = HeaderValue::from_str(value.trim()).ok()?;
@@ -149,6 +152,14 @@ impl Otlp {
                     "{file}:{line} (otlp.headers_file): this is no header; write `name: value`"
                 ))
             })?;
+            let (file, line) = (file.display(), number + 1);
+            let wrong = |what: &str| io::Error::other(format!("{file}:{line} (otlp.headers_file): {what}"));
+            if FRAMING.contains(&name) {
+                return Err(wrong("this one is for the connection, and set here"));
+            }
+            if headers.len() == MOST_HEADERS {
+                return Err(wrong("more headers than are sent: 64"));
+            }
             headers.append(name, value);
         }
         Ok(headers)
@@ -172,9 +183,13 @@ impl Otlp {
     /// Done when all that has ended until now is sent, or some seconds are over.
     pub async fn flush(&self) {
         let (tell, told) = oneshot::channel();
-        if self.to.try_send(Message::Flush(tell)).is_ok() {
-            timeout(LAST, told).await.ok();
-        }
+        // It may have much to send, which is when this matters.
+        let flushed = async {
+            if self.to.send(Message::Flush(tell)).await.is_ok() {
+                told.await.ok();
+            }
+        };
+        timeout(LAST, flushed).await.ok();
     }
 }
 

@@ -79,6 +79,7 @@ fn what_a_client_makes_up_stays_within_its_line_and_its_bound() {
         assert!(line.len() < 1_500, "{}", line.len());
         let controls = line.trim_end_matches('\n').chars().filter(|c| c.is_control());
         assert_eq!(controls.count(), 0, "{line}");
+        assert!(!line.contains('\u{2028}'), "some readers end a line there");
     }
     let says: Json = serde_json::from_str(&line(&trail, "T", LogFormat::Json)).unwrap();
     assert!(evil.starts_with(says["model"].as_str().unwrap()));
