@@ -13,7 +13,7 @@ use super::waiting::Places;
 use crate::request::path::decode_part;
 use crate::request::{Dialect, ModelRules, RequestClass, Route, STATUS};
 use crate::source::paddler::{Behind, Page};
-use crate::status::{Health, ModelRow, Report, Snapshot};
+use crate::status::{Health, ModelRow, Published, Report, Snapshot};
 use crate::upstream::{ModelEntry, Models};
 
 /// What an answer goes by.
@@ -119,7 +119,7 @@ fn entry(name: &str, parent: Option<&str>) -> Value {
 pub(super) fn alias(
     path: &str,
     route: &Route,
-    snapshot: &Snapshot,
+    published: &Published,
     (rules, client): (&ModelRules, Option<&Client>),
 ) -> Option<Result<Response<Body>, Refusal>> {
     let name = path.strip_prefix("/v1/models/").map(decode_part)?;
@@ -127,6 +127,7 @@ pub(super) fn alias(
     if route.class != RequestClass::Control {
         return None;
     }
+    let snapshot = &**published.load();
     Some(
         if client.is_some_and(|client| !client.may_ask(&name, rules, snapshot)) {
             let message = format!("this key may not use the model {name:?}");

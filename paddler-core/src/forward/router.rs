@@ -14,7 +14,8 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Extensions, HeaderValue, Method, Request, Response};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -283,11 +284,10 @@ impl Router {
     }
 
     /// Of a request that has just come, for whoever wants to know.
-    fn begin_story(&self, id: &HeaderValue, method: &Method, from: &Extensions) -> Story {
-        let options = self.0.options.load();
+    fn begin_story(&self, options: &RouterOptions, id: &HeaderValue, parts: &Parts) -> Story {
         let id = id.to_str().unwrap_or_default();
-        let peer = from.get::<Peer>();
-        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method, peer)
+        let peer = parts.extensions.get::<Peer>();
+        Story::begin(options.telemetry.as_ref(), self.0.clock, id, &parts.method, peer)
     }
 
     /// Answers a request.
@@ -307,6 +307,7 @@ impl Router {
         let body = Body::new(body);
         let is_bare = body.is_end_stream();
         let metrics = &self.0.metrics;
+        let options = self.0.options.load_full();
         let id = trace::request_id(&parts.headers, || self.0.places.next_seed());
         // A warning is what it is for, so it is there wherever warnings are.
         let span = warn_span!("request", id = id.to_str().unwrap_or_default());
@@ -316,7 +317,7 @@ impl Router {
             began: Instant::now(),
             id: id.clone(),
             span: span.clone(),
-            story: self.begin_story(&id, &parts.method, &parts.extensions),
+            story: self.begin_story(&options, &id, &parts),
             shown: Shown::default(),
         };
         let route =
@@ -330,7 +331,7 @@ impl Router {
                 None,
             ),
             Ok((route, path)) => (
-                self.route(parts, (&path, &route), body, &mut arrival)
+                self.route(parts, (&path, &route), body, (&options, &mut arrival))
                     .instrument(span)
                     .await,
                 Some(route),

@@ -333,6 +333,9 @@ impl ModelRules {
 
     /// What is special about a request, by the name that it asks for and the model that that stands for.
     pub fn settings(&self, facts: &RequestFacts) -> ModelSettings {
+        if self.is_empty() {
+            return ModelSettings::default();
+        }
         let of = |name: &Option<Arc<str>>| {
             let rule = name.as_deref().and_then(|name| self.rule(name));
             rule.map(|(rule, _)| rule.settings).unwrap_or_default()

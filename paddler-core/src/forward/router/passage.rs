@@ -111,11 +111,10 @@ impl Router {
         parts: Parts,
         (path, route): (&str, &Route),
         body: Body,
-        arrival: &mut Arrival,
+        (options, arrival): (&RouterOptions, &mut Arrival),
     ) -> Result<Response<Body>, Refusal> {
         let inner = &*self.0;
-        let options = inner.options.load_full();
-        let client = admit(&parts, path, route, &options)?;
+        let client = admit(&parts, path, route, options)?;
         if let Some(client) = &client {
             arrival.story.client(&client.name);
         }
@@ -131,13 +130,13 @@ impl Router {
             };
             return local::answer(path, &known);
         }
-        if let Some(answer) = local::alias(path, route, &inner.published.load(), names) {
+        if let Some(answer) = local::alias(path, route, &inner.published, names) {
             return answer;
         }
         let method = parts.method.clone();
         let passage = Passage {
             inner,
-            options: &options,
+            options,
             method: &method,
             path,
             route,
@@ -148,7 +147,7 @@ impl Router {
             &head.parts.headers,
             route.body,
             body,
-            &options,
+            options,
             inner.budget.clone(),
         );
         let mut intake = intake.await?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::wall::Utc;
 use crate::Moment;
@@ -97,21 +97,22 @@ impl AccessLog {
         }
     }
 
-    /// Done when all that has ended until now is written, or a second is over.
+    /// Done when all that has ended until now is written, or two seconds are over.
     pub fn flush(&self) {
         let (tell, told) = sync_channel(1);
-        let ends = Instant::now() + Duration::from_secs(1);
         let mut message = Message::Flush(tell);
         // It may have much to write, which is when this matters.
-        while let Err(TrySendError::Full(again)) = self.to.try_send(message) {
-            if Instant::now() > ends {
-                return;
+        for _ in 0..200 {
+            match self.to.try_send(message) {
+                Ok(()) => {
+                    told.recv_timeout(Duration::from_secs(1)).ok();
+                    return;
+                }
+                Err(TrySendError::Full(again)) => message = again,
+                Err(TrySendError::Disconnected(_)) => return,
             }
-            message = again;
             thread::sleep(Duration::from_millis(5));
         }
-        told.recv_timeout(ends.saturating_duration_since(Instant::now()))
-            .ok();
     }
 }
 
