@@ -61,6 +61,8 @@ fn options(args: AgentArgs) -> Result<AgentOptions, Failure> {
         &old.external_llamacpp_addr,
         "--external-llamacpp-addr",
     )?;
+    // By its own name, before it is taken for the other.
+    spec(json!({"url": engine_url}), "--engine-url")?;
     let mut upstream = upstream(&args, external.as_ref().unwrap_or(&engine_url))?;
     upstream.id = id(&args, &upstream)?;
     let mut engine = spec(json!({"id": upstream.id, "url": engine_url}), "--engine-url")?;

@@ -252,7 +252,8 @@ pub(crate) struct Serve {
     /// How many requests wait at most [default: 30].
     #[arg(long, value_name = "NUMBER", env = "PADDLER_MAX_REQUESTS")]
     pub(crate) max_requests: Option<u32>,
-    /// How long one waits at most, such as 500ms, 10s or 2m [default: 10s].
+    /// How long one waits at most, such as 500ms, 10s or 2m; while no engine is ready yet, queue.max_wait_starting of the file
+    /// (60s) [default: 10s].
     #[arg(long, value_name = "TIME", env = "PADDLER_MAX_WAIT")]
     pub(crate) max_wait: Option<String>,
     /// How often an upstream is asked how it is [default: 1s].

@@ -17,6 +17,13 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         writeln!(io::stdout(), "{file}: sound; a file of clients' keys")?;
         return Ok(());
     }
+    if let Some(keys) = settings::plain_keys(&text) {
+        writeln!(
+            io::stdout(),
+            "{file}: sound, if it is a file of keys, one a line; it has {keys}"
+        )?;
+        return Ok(());
+    }
     let config = sound(check, &text, check.r#for.mode())?;
     let listed = settings::list(&config)?.map_or(0, |listed| listed.upstreams.len());
     let upstreams = match config.upstreams.len() + listed {

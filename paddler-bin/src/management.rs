@@ -96,6 +96,11 @@ async fn figures(desk: Desk, query: Option<&str>) -> (StatusCode, &'static str, 
     };
     // A page about thousands of upstreams takes tens of milliseconds, in which no stream must stand still.
     match tokio::task::spawn_blocking(page).await {
+        Ok(page) if page.is_empty() => (
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "no family is called so: without ?name=, all are told\n".to_owned(),
+        ),
         Ok(page) => (StatusCode::OK, "text/plain; version=0.0.4", page),
         Err(error) => (
             StatusCode::INTERNAL_SERVER_ERROR,

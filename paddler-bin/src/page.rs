@@ -48,6 +48,8 @@ const FILES: &[File] = &[
 
 /// The file at a path: its media type and its text.
 pub(crate) fn file(path: &str) -> Option<(&'static str, &'static str)> {
+    // Where Paddler 1.x had it.
+    let path = if path == "/dashboard" { "/" } else { path };
     let file = FILES.iter().find(|(at, ..)| *at == path);
     file.map(|(_, media, text)| (*media, *text))
 }

@@ -204,6 +204,12 @@ impl Gateway {
                 .filter(|_| config.tls.as_ref().is_some_and(|tls| tls.management));
             let url = url(address, options.tls.is_some());
             tracing::info!(url, %address, "listening for health, metrics, the management API and its page");
+            if !address.ip().is_loopback() && control.management_keys().is_none() {
+                tracing::warn!(
+                    "without management_key_file, whoever reaches {address} reads what goes on; agents of other machines need \
+                     --agent-key-file, or --agents open"
+                );
+            }
             tokio::spawn(watch(
                 control.feed.clone(),
                 desk.router().published().clone(),

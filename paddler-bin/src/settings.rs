@@ -327,6 +327,19 @@ pub(crate) fn keys_of(file: &Path, text: &str) -> Result<bool, Failure> {
     Ok(is_keys)
 }
 
+/// How many keys are in a text that has one a line, and nothing else: no config looks so.
+pub(crate) fn plain_keys(text: &str) -> Option<usize> {
+    let lines = text.lines().map(str::trim);
+    let lines: Vec<_> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    let is_key = |line: &&str| {
+        let starts = !line.starts_with(['{', '[', '-', '"', '\'', '&', '*', '!', '%']);
+        starts && !line.contains(':') && line.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    (!lines.is_empty() && lines.iter().all(is_key)).then_some(lines.len())
+}
+
 /// The text of a file, without the mark that some editors put before the first line.
 pub(crate) fn text(file: &Path, what: &str) -> Result<String, String> {
     let unreadable =

@@ -105,7 +105,8 @@ impl Look {
     }
 
     pub(super) fn refusals(&self) -> f64 {
-        self.refused.values().sum()
+        // Of none, a sum of floats is -0.
+        self.refused.values().fold(0.0, |sum, count| sum + count)
     }
 
     /// The upstreams in which each word of this is found: in their ids, addresses, labels or states.

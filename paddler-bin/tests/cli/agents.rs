@@ -387,7 +387,7 @@ async fn an_agent_with_a_key_comes_in() {
     let (engine, keys) = (engine("m").await, path("agent-comes-in.key", "agent-key\n"));
     let gateway = balancer(&[&format!("--agent-key-file={keys}")]);
     let without = agent(&engine, &[gateway.management], &["--id=gpu-1"]);
-    let told = without.logs(|line| line.contains("does not listen"));
+    let told = without.logs(|line| line.contains("is not told"));
     assert!(told.contains("401") && told.contains("--token-file"), "{told}");
     let _with = agent(
         &engine,
@@ -426,7 +426,7 @@ async fn an_agent_and_its_balancer_show_each_other_certificates() {
     let balancer = format!("--balancer=https://localhost:{}", gateway.management.port());
     let ca = format!("--balancer-ca={balancer_ca}");
     let without = agent(&engine, &[], &[&balancer, &ca]);
-    without.logs(|line| line.contains("does not listen"));
+    without.logs(|line| line.contains("is not told"));
     let with = [
         &*balancer,
         &ca,

@@ -408,3 +408,24 @@ async fn a_list_of_upstreams_is_checked_with_the_config_that_names_it() {
     );
     assert_eq!(ended.log.lines().count(), 1, "{ended:?}");
 }
+
+#[tokio::test]
+async fn keys_that_stand_one_a_line_are_told_as_such_and_never_repeated() {
+    let secret = "sk-secret-of-team-a-1234567890";
+    let keys = path(
+        "plain-keys.txt",
+        &format!("# of two teams\n{secret}\n\nsk-other-1234567890\n"),
+    );
+    let ended = run(&["check", &keys], &[]).await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(ended.out.contains("keys, one a line; it has 2"), "{ended:?}");
+    // What is no config and no file of keys is not repeated either.
+    let text = path("text.yaml", &format!("{secret} and more\n"));
+    let ended = run(&["check", &text], &[]).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(
+        ended.log.contains("a map should stand here, not plain text"),
+        "{ended:?}"
+    );
+    assert!(!ended.log.contains(secret), "{ended:?}");
+}

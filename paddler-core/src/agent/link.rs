@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::sync::{mpsc, watch};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::beside::{AgentOptions, Latest};
 use super::said::{self, Word};
-use crate::forward::{Body, BoxError};
+use crate::forward::{Body, BoxError, chain};
 use crate::request::path::encode_part;
 use crate::schedule::{mix, stable_hash};
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -118,7 +118,7 @@ impl Link {
                 }
                 Ended::Failed(why) => {
                     if std::mem::take(&mut is_heard) || failures == 0 {
-                        tracing::warn!(balancer = self.url, "the balancer does not listen: {why}");
+                        tracing::warn!(balancer = self.url, "the balancer is not told: {why}");
                     }
                     failures += 1;
                     tokio::select! {
@@ -228,12 +228,7 @@ type Answer = Result<Response<Body>, BoxError>;
 async fn heard(answer: Answer, stopped: bool) -> Ended {
     let response = match answer {
         Ok(response) => response,
-        Err(error) => {
-            let causes =
-                std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
-            let causes: Vec<_> = causes.map(ToString::to_string).collect();
-            return Ended::Failed(causes.join(": "));
-        }
+        Err(error) => return Ended::Failed(chain(&*error)),
     };
     let status = response.status();
     let body = timeout(
@@ -249,7 +244,17 @@ async fn heard(answer: Answer, stopped: bool) -> Ended {
         .and_then(Result::ok)
         .map(|body| body.to_bytes())
         .unwrap_or_default();
-    Ended::Failed(format!("{status}: {}", String::from_utf8_lossy(&text).trim()))
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    // Others than the management listener say so.
+    let where_else = if matches!(
+        status,
+        StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+    ) {
+        " (agents are heard at the management listener of the balancer, port 8081 unless told otherwise)"
+    } else {
+        ""
+    };
+    Ended::Failed(format!("{status}: {text}{where_else}"))
 }
 
 #[cfg(test)]

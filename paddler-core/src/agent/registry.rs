@@ -238,6 +238,10 @@ impl Registry {
         if let Beat::Said(_) = hello.beat {
             known.beat = hello.beat;
         }
+        if known.spec.url != hello.spec.url {
+            let (before, now) = (&known.spec.url, &hello.spec.url);
+            tracing::warn!(upstream = %id, before, now, "an agent tells of another address; two with one id? give one another --id");
+        }
         if !known.spec.same_as(&hello.spec) {
             known.spec = hello.spec;
             self.mark(id);

@@ -120,10 +120,14 @@ impl<'v> At<'v> {
     /// A fault that says what should stand here; none where the value was refused already.
     pub(super) fn wrong<T>(&self, faults: &mut Faults, wanted: &str) -> Option<T> {
         if self.value.kind != Kind::Refused {
-            self.fault(
-                faults,
-                format!("{wanted} should stand here, not {}", self.value.what()),
-            );
+            // A whole file that is one text is something else, such as keys: that is not repeated.
+            let is_file = self.path.0.is_none() && matches!(self.value.kind, Kind::String(_));
+            let found = if is_file {
+                "plain text".to_owned()
+            } else {
+                self.value.what()
+            };
+            self.fault(faults, format!("{wanted} should stand here, not {found}"));
         }
         None
     }

@@ -165,6 +165,7 @@ pub use accept::{Accept, Connection, OverTls, Peer, let_in};
 pub use acquire::Acquired;
 pub(crate) use again::Again;
 pub use asked::LONGEST_TENANT;
+pub(crate) use attempt::chain;
 pub use background::{Background, NotStarted, Telling, ThreadEnd, Untold};
 pub use body::{Body, BoxError};
 pub use headers::bearer;

@@ -116,15 +116,15 @@ impl Finder {
         (news, at): (News, &mut At<'_>),
     ) -> Result<Place, Ending> {
         let snapshot = self.published.load();
-        if facts.detail == Detail::Nothing && !enabled!(Level::DEBUG) {
-            return Ok(self.walk(&snapshot, facts, except, now, At(at.0))?.0);
-        }
         // Whoever waits is asked again and again, with the queue locked: why is told of the walk that finds a place.
-        if !enabled!(Level::DEBUG)
-            && let Some(Outcome::Wait(ending) | Outcome::Refuse(ending)) =
-                self.look(facts, facts.weight, except, now)
-        {
-            return Err(ending);
+        let may_find = || {
+            matches!(
+                self.look(facts, facts.weight, except, now),
+                Some(Outcome::Picked(_))
+            )
+        };
+        if !enabled!(Level::DEBUG) && (facts.detail == Detail::Nothing || !may_find()) {
+            return Ok(self.walk(&snapshot, facts, except, now, At(at.0))?.0);
         }
         let mut why = Explanation::default();
         let found = self.walk(&snapshot, facts, except, now, (At(at.0), &mut why));

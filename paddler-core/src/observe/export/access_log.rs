@@ -39,7 +39,8 @@ enum Message {
 /// | `client` | whose key it came with |
 /// | `address` | the other end of its connection |
 /// | `method`, `path`, `class` | what it is, without the query |
-/// | `model` | the model that it asks for |
+/// | `model` | the model that it is for |
+/// | `asked` | the name that it was asked by, where that stands for the model |
 /// | `upstream`, `attempts` | where it was sent last, and how often it was sent |
 /// | `status`, `end`, `reason` | what its client got: `end` is `complete`, `here`, `cut_short` or `left` |
 /// | `wait_seconds` | from the time that it was read to its place |
@@ -157,6 +158,7 @@ fn each<'a>(
         ("path", Some(Text(&trail.path)).filter(|_| !trail.path.is_empty())),
         ("class", Some(Text(trail.class))),
         ("model", facts.and_then(|facts| facts.model.as_deref()).map(Text)),
+        ("asked", facts.and_then(|facts| facts.asked.as_deref()).map(Text)),
         ("upstream", trail.upstream().map(|id| Text(id.as_str()))),
         ("attempts", Some(Number(trail.attempts.len() as u64))),
         ("status", trail.status.map(|status| Number(status.into()))),

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::spans::{Spans, Wall};
 use crate::config;
-use crate::forward::{Body, BoxError};
+use crate::forward::{Body, BoxError, chain};
 use crate::observe::{Telemetry, Trail};
 use crate::upstream::http::{HttpConnect, HttpOptions};
 use crate::upstream::{Connect, Upstream, UpstreamSpec};
@@ -318,7 +318,7 @@ impl Exporter {
         };
         let (head, body) = match timeout(PATIENCE, call).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Sent::Later(None, error.to_string()),
+            Ok(Err(error)) => return Sent::Later(None, chain(&*error)),
             Err(_) => return Sent::Later(None, "no answer in time".to_owned()),
         };
         let status = head.status;

@@ -7,7 +7,7 @@ use http::header::SERVER;
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
 
-use crate::forward::{Body, BoxError};
+use crate::forward::{Body, BoxError, chain};
 use crate::source::vllm::VllmNames;
 use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
 use crate::source::{llamacpp, ollama, openai, paddler, sglang, trtllm, vllm};
@@ -268,11 +268,4 @@ fn causes<'e>(
     error: &'e (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |error| error.source())
-}
-
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    causes(error)
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
