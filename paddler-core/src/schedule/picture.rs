@@ -27,7 +27,7 @@ pub enum PictureFormat {
 /// let tree = trees::balancer();
 /// let chart = tree.picture(PictureFormat::Mermaid).to_string();
 /// assert!(chart.starts_with("flowchart TD\n"));
-/// assert!(chart.contains(r#"n4["require slot"]"#) && chart.contains("n4 --> n5"));
+/// assert!(chart.contains(r#"n5["require slot"]"#) && chart.contains("n5 --> n6"));
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Picture<'t> {

@@ -61,6 +61,8 @@ pub enum ScanErrorKind {
     },
 }
 
+impl std::error::Error for ScanErrorKind {}
+
 impl fmt::Display for ScanErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
