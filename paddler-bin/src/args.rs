@@ -238,7 +238,7 @@ pub(crate) struct Serve {
     /// A file with the keys of which agents must present one, one a line.
     #[arg(long, value_name = "FILE", env = "PADDLER_AGENT_KEY_FILE")]
     pub(crate) agent_key_file: Option<PathBuf>,
-    /// A web page whose browsers may ask the management listener, such as https://ops.example.com. Repeat it for each.
+    /// A web page whose browsers may ask the management listener, such as `https://ops.example.com`. Repeat it for each.
     #[arg(
         long,
         value_name = "ORIGIN",

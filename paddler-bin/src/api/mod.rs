@@ -1,6 +1,6 @@
 //! What does the management API answer, and whom?
 //!
-//! Which paths there are, and what is asked and answered at each, stands in [`paths`], how that is read in [`table`]; what each does is in a file of its own.
+//! Which paths there are, and what is asked and answered at each, stands in [`paths`](mod@paths), how that is read in [`table`]; what each does is in a file of its own.
 
 pub(crate) mod agents;
 mod browser;

@@ -1,6 +1,6 @@
 //! Which paths does the management API have, and what is asked and answered there?
 //!
-//! The one place that knows: requests are routed by it, and the OpenAPI document is made of it. Its rows are in [`paths`](super::paths),
+//! The one place that knows: requests are routed by it, and the OpenAPI document is made of it. Its rows are in [`paths`](mod@super::paths),
 //! and the shapes that they name in `schemas.json`.
 
 use http::Method;
