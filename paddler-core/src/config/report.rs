@@ -63,7 +63,11 @@ fn read(value: &Value, faults: &mut Faults) -> Option<Report> {
     report.adapters = running.and_then(|at| adapters(&at, faults));
     report.loaded_adapters = names(&mut fields, "loaded_adapters", faults);
     report.models = fields.take_said("models").and_then(|at| models(&at, faults));
-    report.abilities.context = count(&mut fields, "context", faults);
+    // As a record has them, or in a word.
+    let abilities = fields.take_said("abilities");
+    report.abilities = abilities.and_then(|at| recorded(&at, faults)).unwrap_or_default();
+    let context = count(&mut fields, "context", faults);
+    report.abilities.context = context.or(report.abilities.context);
     let degraded = fields.take_said("degraded");
     report.degraded = degraded.and_then(|at| recorded(&at, faults)).unwrap_or_default();
     fields.end(faults);

@@ -104,7 +104,7 @@ pub struct Report {
     /// The models that it serves.
     pub models: Option<Models>,
     /// What it can do.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Abilities::is_unknown")]
     pub abilities: Abilities,
     /// Signals that should have been there and were not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
