@@ -11,18 +11,16 @@
 //! the API. Without keys, any program of this machine may be one, if the listener is on loopback; `agents: {access: open}` lets in
 //! whoever reaches it, as Paddler 1.x did, whose agents have no keys.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::{Body as HttpBody, Frame, Incoming};
+use hyper::body::Incoming;
 use paddler_core::agent::{Agents, Dialect};
 use paddler_core::config::AgentAccess;
-use paddler_core::forward::{Body, BoxError, Peer, bearer};
+use paddler_core::forward::{Body, Peer, bearer};
 use paddler_core::request::path::decode_part as decoded;
 use paddler_core::upstream::UpstreamId;
 use serde_json::json;
@@ -201,30 +199,12 @@ fn events(agents: Agents) -> Response<Body> {
             }
         }
     });
-    let mut response = Response::new(Body::new(Events(body)));
+    let mut response = Response::new(Body::from_channel(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
-}
-
-/// Events, as they are written.
-struct Events(mpsc::Receiver<Bytes>);
-
-impl HttpBody for Events {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.get_mut()
-            .0
-            .poll_recv(cx)
-            .map(|bytes| Some(Ok(Frame::data(bytes?))))
-    }
 }
 
 #[cfg(test)]

@@ -17,25 +17,6 @@ pub(crate) async fn engine(config: EngineConfig) -> Engine {
     Engine::start(config.instant()).await.unwrap()
 }
 
-/// A gateway by this config file.
-pub(crate) fn start(file: &str) -> Gateway {
-    let args = [
-        "gateway",
-        "--listen=127.0.0.1:0",
-        "--management=127.0.0.1:0",
-        "--config",
-        file,
-    ];
-    let program = Program::start(&args, &[]);
-    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
-    let management = address_in(&program.logs(|line| line.contains("listening for health")));
-    Gateway {
-        program,
-        address,
-        management,
-    }
-}
-
 pub(crate) async fn ready(gateway: &Gateway, many: usize) {
     eventually("all are ready", async || {
         let all = ask(gateway.management, get("/api/v1/upstreams")).await.json();
@@ -186,7 +167,7 @@ async fn every_documented_answer_is_given_in_its_shape_and_nothing_else_is_there
         engine(EngineConfig::vllm("v")).await,
     );
     let text = format!("upstreams: [{{id: a, url: '{}'}}]\n", one.url());
-    let gateway = start(&path("api-all.yaml", &text));
+    let gateway = Gateway::by(&path("api-all.yaml", &text));
     ready(&gateway, 1).await;
     for (id, model) in [("r-1", "m"), ("r-3", "nobody")] {
         let mut asked = post("/v1/chat/completions", &chat(model, 1));
@@ -259,7 +240,7 @@ async fn a_tree_is_put_in_force_until_the_config_is_read_again() {
     let one = engine(EngineConfig::llamacpp("m")).await;
     let text = format!("upstreams: [{{id: a, url: '{}'}}]\ntree: balancer\n", one.url());
     let file = path("api-tree.yaml", &text);
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     ready(&gateway, 1).await;
     let tree = async || ask(gateway.management, get("/api/v1/tree")).await.json();
     let before = tree().await;
@@ -322,7 +303,7 @@ async fn the_config_in_force_is_told_with_what_waits_for_a_restart_and_without_k
         )
     };
     let file = path("api-config.yaml", &config("3s", 7));
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     let told = async || ask(gateway.management, get("/api/v1/config")).await.json();
     let before = told().await;
     assert_eq!(

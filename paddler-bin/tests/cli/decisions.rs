@@ -3,7 +3,7 @@
 use paddler_engine::EngineConfig;
 use serde_json::{Value, json};
 
-use crate::api::{engine, ready, start, with};
+use crate::api::{engine, ready, with};
 use crate::path;
 use crate::support::client::{Ask, Client, ask, chat, eventually, get, post, streamed};
 use crate::support::program::Gateway;
@@ -92,7 +92,7 @@ async fn who_is_still_answered_is_told_and_no_more_are_kept_than_may() {
         )
     };
     let file = path("decisions.yaml", &config("keep: 2"));
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     ready(&gateway, 1).await;
     for id in ["r-1", "r-2"] {
         ask(gateway.address, chat_as(id, "m")).await;

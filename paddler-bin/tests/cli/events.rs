@@ -4,7 +4,7 @@ use http::{HeaderValue, Method};
 use paddler_engine::EngineConfig;
 use serde_json::{Value, json};
 
-use crate::api::{engine, ready, start, with};
+use crate::api::{engine, ready, with};
 use crate::path;
 use crate::support::client::{Ask, Client, Reply, ask, get, post};
 use crate::support::program::Gateway;
@@ -69,7 +69,7 @@ async fn changes_are_told_in_their_shapes_and_it_ends_with_the_program() {
         engine(EngineConfig::llamacpp("m")).await,
         engine(EngineConfig::llamacpp("n")).await,
     );
-    let gateway = start(&path(
+    let gateway = Gateway::by(&path(
         "events.yaml",
         &format!("upstreams: [{{id: a, url: '{}'}}]\n", one.url()),
     ));

@@ -18,25 +18,6 @@ async fn engine(model: &str) -> Engine {
         .unwrap()
 }
 
-/// A gateway by this config file, which may be written anew.
-fn start(file: &str) -> Gateway {
-    let args = [
-        "gateway",
-        "--listen=127.0.0.1:0",
-        "--management=127.0.0.1:0",
-        "--config",
-        file,
-    ];
-    let program = Program::start(&args, &[]);
-    let address = address_in(&program.logs(|line| line.contains("listening for requests")));
-    let management = address_in(&program.logs(|line| line.contains("listening for health")));
-    Gateway {
-        program,
-        address,
-        management,
-    }
-}
-
 fn upstreams(list: &[(&str, &Engine)]) -> String {
     let one = |(id, engine): &(&str, &Engine)| format!("  - {{id: {id}, url: '{}'}}\n", engine.url());
     format!("upstreams:\n{}", list.iter().map(one).collect::<String>())
@@ -122,7 +103,7 @@ async fn under_load_upstreams_trees_and_keys_are_swapped_and_no_request_fails() 
         )
     };
     let file = path("reload-load.yaml", &config(0));
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     ready(&gateway).await;
     let (done, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients = load(&gateway, done.clone(), good.clone());
@@ -155,7 +136,7 @@ async fn under_load_upstreams_trees_and_keys_are_swapped_and_no_request_fails() 
 async fn a_bad_file_changes_nothing_and_each_fault_is_told() {
     let engine = engine("m").await;
     let file = path("reload-bad.yaml", &upstreams(&[("a", &engine)]));
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     ready(&gateway).await;
     fs::write(&file, "upstreams: [{url: 'ftp://a'}]\nqueue: {max_wait: 10}\n").unwrap();
     gateway.program.signal("HUP");
@@ -228,7 +209,7 @@ async fn a_changed_file_comes_into_force_by_itself() {
     for file in ["paddler.yaml", "keys"] {
         std::os::unix::fs::symlink(format!("..data/{file}"), folder.join(file)).unwrap();
     }
-    let gateway = start(folder.join("paddler.yaml").to_str().unwrap());
+    let gateway = Gateway::by(folder.join("paddler.yaml").to_str().unwrap());
     ready(&gateway).await;
     let status = async |key: &str| {
         let mut asked = post("/v1/chat/completions", &chat("m", 3));
@@ -259,7 +240,7 @@ async fn a_request_that_waits_is_served_through_a_reload() {
         "reload-waiting.yaml",
         &format!("{}queue: {{max_wait: 2m}}\n", upstreams(&[("a", &slow)])),
     );
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     ready(&gateway).await;
     let address = gateway.address;
     let one =
@@ -292,7 +273,7 @@ async fn a_request_that_waits_is_served_through_a_reload() {
 async fn what_waits_for_a_restart_is_said_and_all_else_is_applied() {
     let engine = engine("m").await;
     let file = path("reload-restart.yaml", &upstreams(&[("a", &engine)]));
-    let gateway = start(&file);
+    let gateway = Gateway::by(&file);
     ready(&gateway).await;
     fs::write(
         &file,
@@ -422,7 +403,7 @@ async fn a_list_of_its_own_counts_when_it_changes_and_a_faulty_one_does_not() {
     path("reload-list-key.txt", "sk-c\n");
     let list = path("reload-list.yaml", &upstreams(&[("b", &b)]));
     let own = upstreams(&[("a", &a)]) + "upstreams_file: reload-list.yaml\n";
-    let gateway = start(&path("reload-with-list.yaml", &own));
+    let gateway = Gateway::by(&path("reload-with-list.yaml", &own));
     ready(&gateway).await;
     assert_eq!(ids(&gateway).await, ["a", "b"]);
     assert_eq!(

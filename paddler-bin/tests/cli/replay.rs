@@ -5,10 +5,10 @@ use std::fs;
 use paddler_engine::EngineConfig;
 use serde_json::{Value, json};
 
-use crate::api::{engine, ready, start};
+use crate::api::{engine, ready};
 use crate::path;
 use crate::support::client::{ask, chat, post};
-use crate::support::program::run;
+use crate::support::program::{Gateway, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_tree_decides_the_same_and_another_says_where_it_parts() {
@@ -25,7 +25,7 @@ async fn the_same_tree_decides_the_same_and_another_says_where_it_parts() {
         )
     };
     let own = path("replay-own.yaml", &config("tree: gateway\n"));
-    let gateway = start(&own);
+    let gateway = Gateway::by(&own);
     ready(&gateway, 2).await;
     let drain = |what: &str| post(&format!("/api/v1/upstreams/b/{what}"), &json!({}));
     for round in 0..40 {

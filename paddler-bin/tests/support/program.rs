@@ -109,6 +109,11 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// Starts `paddler gateway` by this config file.
+    pub(crate) fn by(file: &str) -> Self {
+        Self::start("gateway", &[], &["--config", file])
+    }
+
     /// Starts `paddler COMMAND` in front of these upstreams, with these arguments besides.
     pub(crate) fn start(command: &str, upstreams: &[String], more: &[&str]) -> Self {
         let mut args = vec![command, "--listen=127.0.0.1:0", "--management=127.0.0.1:0"];

@@ -3,15 +3,12 @@
 //! In a request whose body goes on. It ends after a while, and the next one follows over the same connection: the answer proves
 //! that the balancer has heard all of it, which bytes that a dead connection takes do not.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body::Frame;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -58,22 +55,6 @@ enum Ended {
     /// It has heard that this was the last.
     Stopped,
     Failed(String),
-}
-
-/// A body that others write.
-pub(super) struct Written(pub(super) mpsc::Receiver<Bytes>);
-
-impl http_body::Body for Written {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let next = ready!(self.get_mut().0.poll_recv(cx));
-        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
-    }
 }
 
 /// The path under which an agent speaks.
@@ -204,7 +185,7 @@ impl Link {
     }
 
     fn request(&self, body: mpsc::Receiver<Bytes>) -> Request<Body> {
-        let mut request = Request::new(Body::new(Written(body)));
+        let mut request = Request::new(Body::from_channel(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         let kind = HeaderValue::from_static("application/x-ndjson");

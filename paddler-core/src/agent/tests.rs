@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::link::Written;
 use super::*;
 use crate::Clock;
 use crate::forward::{Body, BoxError};
@@ -58,7 +57,11 @@ impl Rig {
     fn stream(&self, agent: &str, dialect: Dialect) -> Speaker {
         let (to, body) = mpsc::channel(16);
         let (agents, agent) = (self.agents.clone(), UpstreamId::new(agent).unwrap());
-        let end = tokio::spawn(async move { agents.listen(&agent, dialect, None, Written(body)).await });
+        let end = tokio::spawn(async move {
+            agents
+                .listen(&agent, dialect, None, Body::from_channel(body))
+                .await
+        });
         Speaker { to, end }
     }
 

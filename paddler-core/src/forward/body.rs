@@ -4,6 +4,7 @@
 //! way of embedding, and so that a body which is held as chunks can be sent again without a copy.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use tokio::sync::mpsc;
 
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -63,6 +65,11 @@ impl Body {
         }
     }
 
+    /// What comes through a channel, until its senders are gone: for a body that somebody writes while it is sent.
+    pub fn from_channel(pieces: mpsc::Receiver<Bytes>) -> Self {
+        Self::new(Pieces(pieces))
+    }
+
     /// Any other body.
     pub fn new<B>(body: B) -> Self
     where
@@ -70,6 +77,21 @@ impl Body {
         B::Error: Into<BoxError>,
     {
         Self(Kind::Stream(body.map_err(Into::into).boxed_unsync()))
+    }
+}
+
+struct Pieces(mpsc::Receiver<Bytes>);
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.0.poll_recv(cx);
+        piece.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 

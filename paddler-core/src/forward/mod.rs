@@ -117,6 +117,7 @@ mod background;
 mod body;
 #[cfg(feature = "decompress")]
 mod decode;
+mod form;
 mod forwarded;
 mod headers;
 mod held;

@@ -8,25 +8,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_LENGTH;
 use http_body::{Body as HttpBody, Frame};
 
 use super::body::{Body, BoxError};
-use super::headers::begins;
+use super::form::Form;
 
 /// The longest key that matters.
 const LONGEST: usize = 8;
-
-/// How an answer is made up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// One object.
-    Whole,
-    /// An object in each line: Ollama.
-    Lines,
-    /// Server-sent events.
-    Events,
-}
 
 /// Where in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,23 +173,9 @@ impl Renamer {
 
 /// Makes an answer with these headers name this model. What is encoded or of another kind stays as it is.
 pub(super) fn renamed(body: Body, headers: &mut HeaderMap, name: &str) -> Body {
-    let kind = headers
-        .get(CONTENT_TYPE)
-        .map_or(&b""[..], |value| value.as_bytes());
-    let is = |prefix: &&str| begins(kind, prefix);
-    let lines = ["application/x-ndjson", "application/ndjson", "application/jsonl"];
-    let form = if is(&"text/event-stream") {
-        Form::Events
-    } else if lines.iter().any(is) {
-        Form::Lines
-    } else if is(&"application/json") {
-        Form::Whole
-    } else {
+    let Some(form) = Form::of(headers).filter(|_| !body.is_end_stream()) else {
         return body;
     };
-    if headers.contains_key(CONTENT_ENCODING) || body.is_end_stream() {
-        return body;
-    }
     // How long it will be is not known before its name has passed.
     headers.remove(CONTENT_LENGTH);
     let renamer = Renamer::new(form, name);

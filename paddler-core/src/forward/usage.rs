@@ -5,9 +5,8 @@
 //! events or lines: engines send one for each token. So is one whose number cannot be true.
 
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
-use super::headers::begins;
+use super::form::Form;
 use crate::queue::Used;
 
 /// The longest name that is looked for.
@@ -50,17 +49,6 @@ enum State {
     Number(Which, Option<u64>),
 }
 
-/// How an answer is made up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// One object.
-    Whole,
-    /// An object in each line: Ollama.
-    Lines,
-    /// Server-sent events.
-    Events,
-}
-
 /// Watches an answer pass.
 #[derive(Debug)]
 pub(super) struct Usage {
@@ -81,26 +69,7 @@ pub(super) struct Usage {
 impl Usage {
     /// For an answer with these headers; `None` where there is nothing to be read.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        if headers.contains_key(CONTENT_ENCODING) {
-            return None;
-        }
-        let kind = headers
-            .get(CONTENT_TYPE)
-            .map_or(&b""[..], |value| value.as_bytes());
-        let is = |prefix: &&str| begins(kind, prefix);
-        let form = if is(&"text/event-stream") {
-            Form::Events
-        } else if ["application/x-ndjson", "application/ndjson", "application/jsonl"]
-            .iter()
-            .any(is)
-        {
-            Form::Lines
-        } else if is(&"application/json") {
-            Form::Whole
-        } else {
-            return None;
-        };
-        Some(Self::new(form))
+        Form::of(headers).map(Self::new)
     }
 
     fn new(form: Form) -> Self {

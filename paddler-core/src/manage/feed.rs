@@ -6,14 +6,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -241,7 +238,7 @@ impl Reader {
                 };
             }
         });
-        Body::new(Pieces(body))
+        Body::from_channel(body)
     }
 
     fn written(&self, news: &News) -> String {
@@ -255,22 +252,6 @@ impl Reader {
                 format!("event: gap\nid: {}\ndata: {data}\n\n", id(self.heard))
             }
         }
-    }
-}
-
-struct Pieces(mpsc::Receiver<Bytes>);
-
-impl HttpBody for Pieces {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(cx)
-            .map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 

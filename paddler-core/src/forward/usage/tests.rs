@@ -1,6 +1,7 @@
 //! Each dialect says what it used, however it is cut.
 
 use http::HeaderValue;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use proptest::prelude::*;
 
 use super::Form::{Events, Lines, Whole};

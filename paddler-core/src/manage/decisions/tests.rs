@@ -6,30 +6,9 @@ fn trail(id: &str, arrived: u64) -> Trail {
     let mut facts = RequestFacts::from(Facts::new().model("m"));
     facts.detail = Detail::Why;
     Trail {
-        id: id.into(),
-        method: "POST".into(),
-        path: "/".into(),
         class: "chat",
         facts: Some(facts),
-        address: None,
-        span: None,
-        client: None,
-        traceparent: None,
-        arrived: Moment::from_nanos(arrived),
-        began: None,
-        attempts: Vec::new(),
-        unplaced: None,
-        answered: None,
-        first_byte: None,
-        ended: None,
-        end: None,
-        status: None,
-        reason: None,
-        answer_bytes: 0,
-        pieces: 0,
-        events: false,
-        prompt_tokens: None,
-        output_tokens: None,
+        ..Trail::begun(id, "POST", "/", Moment::from_nanos(arrived))
     }
 }
 
