@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::Moment;
-use paddler_core::observe::UpstreamStatus;
 use paddler_core::request::Facts;
 use paddler_core::schedule::{Ask, Class, Outcome, Reason, Scratch, trees};
 use paddler_core::status::{
@@ -508,8 +507,11 @@ fn models_of_the_spec_are_known_before_any_report() {
 }
 
 /// One that refuses our key says that it is ready, and nothing else: whoever looks has to see why nobody is sent there.
+#[cfg(feature = "proxy")]
 #[test]
 fn what_an_upstream_does_not_tell_is_seen_in_its_status() {
+    use paddler_core::observe::UpstreamStatus;
+
     let mut board = board(&["a", "b"]);
     let missing = Degraded {
         signal: Signal::Slots,

@@ -53,7 +53,7 @@ fn the_model_is_found_before_and_behind_the_file() {
         (
             "file".to_owned(),
             Some("a.wav".to_owned()),
-            b"RIFF\r\n--b0\r\n-\r--b0-\n\r\n".repeat(1_000),
+            b"RIFF\r\n--b0\r\n-\r--b0+\n\r\n".repeat(1_000),
         )
     };
     for fields in [
@@ -153,7 +153,27 @@ fn what_two_readers_could_read_in_two_ways_is_refused() {
         ),
         (
             one("Content-Disposition: form-data; name=\"mo\\del\"", "a"),
-            "the name of a part holds a backslash",
+            "the name of a part holds a backslash, a `;` or a blank",
+        ),
+        (
+            one("Content-Disposition: form-data; name=\"model;\"", "a"),
+            "the name of a part holds a backslash, a `;` or a blank",
+        ),
+        (
+            one("Content-Disposition: form-data; name=\"; model\"", "a"),
+            "the name of a part holds a backslash, a `;` or a blank",
+        ),
+        (
+            one("Content-Disposition: form-data; name=\"model \"", "a"),
+            "the name of a part holds a backslash, a `;` or a blank",
+        ),
+        (
+            one("Content-Disposition: form-data; name=\"\tmodel\"", "a"),
+            "the name of a part holds a backslash, a `;` or a blank",
+        ),
+        (
+            one("Content-Disposition: form-data; name=\"model\u{a0}\"", "a"),
+            "the name of a part holds a backslash, a `;` or a blank",
         ),
         (
             one(
@@ -201,6 +221,20 @@ fn what_two_readers_could_read_in_two_ways_is_refused() {
             "a header of a part is not text that ends with \\r\\n",
         ),
         (one(model, "--b0-"), "a part has no value, not even an empty one"),
+        (one(model, "a--b0-"), "the value of a part holds the boundary"),
+        (one(model, "a---b0-"), "the value of a part holds the boundary"),
+        (
+            one(model, "a\r\n--b--b0-"),
+            "the value of a part holds the boundary",
+        ),
+        (
+            one(model, "a\n--b0-\r\nX: y\r\n\r\n"),
+            "the value of a part holds the boundary",
+        ),
+        (
+            one(&format!("X: --b0-\r\n{model}"), "a"),
+            "a header of a part holds the boundary",
+        ),
         (
             one(model, "a\r\n--b0-x"),
             "behind a boundary comes the end of the line, or `--`",
@@ -323,7 +357,7 @@ fn edit() -> impl Strategy<Value = &'static [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
     fn what_was_written_is_read_and_another_name_takes_its_place(

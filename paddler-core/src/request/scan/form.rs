@@ -54,6 +54,8 @@ pub(super) struct Form {
     state: State,
     /// What separates parts, from the `\r\n` before it.
     delimiter: Vec<u8>,
+    /// How much of the boundary was seen in a value, wherever it stands.
+    inside: Inside,
     taken: u64,
     max_captured: usize,
     parts: u32,
@@ -82,6 +84,7 @@ impl Form {
         let delimiter = [b"\r\n--", boundary(content_type)?.as_bytes()].concat();
         Ok(Self {
             state: State::First(2),
+            inside: Inside::new(&delimiter[2..]),
             delimiter,
             taken: 0,
             max_captured: limits.max_captured,
@@ -108,7 +111,7 @@ impl Form {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             at += match self.state {
-                State::Value(0) => self.run(&bytes[at..]),
+                State::Value(0) if self.inside.seen == 0 => self.run(&bytes[at..]),
                 _ => {
                     self.step(byte, at)?;
                     1
@@ -119,11 +122,16 @@ impl Form {
         Ok(())
     }
 
-    /// Takes what of a value cannot begin a delimiter, or the byte that can.
+    /// Takes what of a value cannot begin a boundary, or the byte that can.
     fn run(&mut self, rest: &[u8]) -> usize {
-        let plain = without_return(rest);
-        if plain == 0 {
-            self.state = State::Value(1);
+        let plain = plain(rest);
+        if let Some(first) = rest.first().filter(|_| plain == 0) {
+            if *first == b'\r' {
+                self.state = State::Value(1);
+            } else {
+                self.inside.seen = 1;
+                self.value(&rest[..1]);
+            }
             return 1;
         }
         self.value(&rest[..plain]);
@@ -154,7 +162,13 @@ impl Form {
             (State::Header | State::HeaderReturn, _) => {
                 return self.fault("a header of a part is not text that ends with \\r\\n", at);
             }
-            (State::Value(seen), _) => self.delimited(seen, byte, at)?,
+            (State::Value(seen), _) => {
+                let state = self.delimited(seen, byte, at)?;
+                if self.inside.holds(byte) && state != State::Behind {
+                    return self.fault("the value of a part holds the boundary", at);
+                }
+                state
+            }
             (State::End, b'\r') => State::EndReturn,
             (State::EndReturn, b'\n') => State::Over,
             (State::End | State::EndReturn | State::Over, _) => {
@@ -187,6 +201,10 @@ impl Form {
     fn header_ends(&mut self, at: usize) -> Read<State> {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
+            self.inside.seen = 0;
+            if line.iter().any(|byte| self.inside.holds(*byte)) {
+                return self.fault("a header of a part holds the boundary", at);
+            }
             if let Err(problem) = self.part.header(&line) {
                 return self.fault(problem, at);
             }
@@ -201,6 +219,7 @@ impl Form {
         }
         self.from = self.taken + at as u64 + 1;
         self.kept.clear();
+        self.inside.seen = 0;
         // As if the line before were the end of a value: a boundary that follows at once is one to some readers alone.
         Ok(State::Value(2))
     }
@@ -372,11 +391,52 @@ impl Form {
     }
 }
 
-/// How many bytes from the start are no `\r`. A file is gone over by blocks.
-fn without_return(bytes: &[u8]) -> usize {
+/// A boundary that does not stand behind a whole `\r\n` is one to some readers: to those that end a line at `\n`, or look for it
+/// anywhere.
+#[derive(Debug)]
+struct Inside {
+    /// `--` and the boundary.
+    boundary: Vec<u8>,
+    /// For each beginning of it: how long the longest one is that this one ends with, beside itself.
+    again: Vec<usize>,
+    seen: usize,
+}
+
+impl Inside {
+    fn new(boundary: &[u8]) -> Self {
+        let mut inside = Self {
+            boundary: boundary.to_vec(),
+            again: vec![0; boundary.len() + 1],
+            seen: 0,
+        };
+        // It is looked for in itself, from its second byte on.
+        for (at, byte) in boundary.iter().enumerate().skip(1) {
+            inside.holds(*byte);
+            inside.again[at + 1] = inside.seen;
+        }
+        inside.seen = 0;
+        inside
+    }
+
+    /// Takes a byte. Whether it is the last one of a boundary.
+    fn holds(&mut self, byte: u8) -> bool {
+        while self.boundary.get(self.seen) != Some(&byte) {
+            if self.seen == 0 {
+                return false;
+            }
+            self.seen = self.again[self.seen];
+        }
+        self.seen += 1;
+        self.seen == self.boundary.len()
+    }
+}
+
+/// How many bytes from the start are neither `\r` nor `-`. A file is gone over by blocks.
+fn plain(bytes: &[u8]) -> usize {
+    let begins = |byte: u8| (byte == b'\r') | (byte == b'-');
     let (blocks, _) = bytes.as_chunks::<64>();
-    let plain = |block: &&[u8; 64]| !block.iter().fold(false, |found, byte| found | (*byte == b'\r'));
+    let plain = |block: &&[u8; 64]| !block.iter().fold(false, |found, byte| found | begins(*byte));
     let before = blocks.iter().take_while(plain).count() * 64;
     let rest = &bytes[before..];
-    before + rest.iter().position(|byte| *byte == b'\r').unwrap_or(rest.len())
+    before + rest.iter().position(|byte| begins(*byte)).unwrap_or(rest.len())
 }

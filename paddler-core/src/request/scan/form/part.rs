@@ -52,8 +52,9 @@ impl Part {
                 if self.name.is_some() {
                     return Err("a part has two headers Content-Disposition, or two names");
                 }
-                if value.contains('\\') {
-                    return Err("the name of a part holds a backslash");
+                // Some cut at a `;` before they look for quotes, and some trim what was in quotes.
+                if value.contains(|sign: char| sign == '\\' || sign == ';' || sign.is_whitespace()) {
+                    return Err("the name of a part holds a backslash, a `;` or a blank");
                 }
                 self.name = Some(value.to_owned());
             } else if key.eq_ignore_ascii_case("name*") {
