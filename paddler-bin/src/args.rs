@@ -1,7 +1,10 @@
 //! What can be said on the command line and in the environment?
 
 pub(crate) mod agent;
+pub(crate) mod look;
 pub(crate) mod old;
+#[cfg(feature = "envoy")]
+mod picker;
 
 use std::env;
 use std::net::SocketAddr;
@@ -10,7 +13,6 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::error::ContextKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use paddler_core::config::Mode;
 
 /// Routes each LLM request to the upstream that will answer it soonest.
 #[derive(Debug, Parser)]
@@ -91,8 +93,8 @@ pub(crate) enum Command {
     /// It routes as `gateway` does, by the same config file, and Envoy keeps the connections. --listen is where Envoy asks, by
     /// gRPC.
     #[cfg(feature = "envoy")]
-    #[command(after_help = PICKER_EXAMPLES)]
-    EndpointPicker(EndpointPicker),
+    #[command(after_help = picker::EXAMPLES)]
+    EndpointPicker(picker::EndpointPicker),
     /// Says how to build a program that can.
     #[cfg(not(feature = "envoy"))]
     #[command(hide = true, disable_help_flag = true)]
@@ -101,32 +103,32 @@ pub(crate) enum Command {
         any: Vec<std::ffi::OsString>,
     },
     /// Read a config file, or a list of clients' keys, and print every fault in it, each with its place.
-    Check(Check),
+    Check(look::Check),
     /// Print the tree by which requests are routed: as text, or as a flow chart for Mermaid or Graphviz.
-    #[command(after_help = TREE_EXAMPLES)]
-    Tree(TreeArgs),
+    #[command(after_help = look::TREE_EXAMPLES)]
+    Tree(look::TreeArgs),
     /// Tell where a request would go, and why: what each node of the tree left, and who went out by what.
     ///
     /// Each upstream of the config is asked how it is, once; or a snapshot is gone by, which a router tells that serves. Nothing
     /// is sent to an engine.
-    #[command(after_help = EXPLAIN_EXAMPLES)]
-    Explain(Explain),
+    #[command(after_help = look::EXPLAIN_EXAMPLES)]
+    Explain(look::Explain),
     /// Ask the router that runs here whether it can serve; ends with status 0 if it can.
     ///
     /// It asks /readyz of the management listener, where the same flags, environment or file say that it is.
-    Health(Health),
+    Health(look::Health),
     /// Tell what another tree would have done with decisions that were written down (decisions.log in the config file).
     ///
     /// Each is made again: the same request, statuses, counters and draws. What cannot be known is what would have come of it:
     /// with other decisions, the load at the later ones would have been another.
-    #[command(after_help = REPLAY_EXAMPLES)]
-    Replay(ReplayArgs),
+    #[command(after_help = look::REPLAY_EXAMPLES)]
+    Replay(look::ReplayArgs),
     /// Show in the terminal what goes on: upstreams, queue, refusals and rates.
     ///
     /// It asks the management listener of a router that serves. Keys: j and k move, d drains or lets back in (and asks before), /
     /// filters, q leaves.
-    #[command(alias = "dashboard", after_help = TOP_EXAMPLES)]
-    Top(Top),
+    #[command(alias = "dashboard", after_help = look::TOP_EXAMPLES)]
+    Top(look::Top),
     /// Read a key from standard input and print its hash, to stand in a file of keys in its place.
     ///
     /// It prints the line "sha256: HASH", to stand in the place of "key: ..." (or of the key, in a file of one key a line).
@@ -167,11 +169,6 @@ Examples:
   paddler balancer --upstream http://10.0.0.3:8080 --upstream http://10.0.0.4:8080
   paddler balancer --upstream gpu-1=http://10.0.0.3:8080 --max-requests 100 --max-wait 30s";
 
-const EXPLAIN_EXAMPLES: &str = "Examples:
-  paddler explain --config paddler.yaml --request body.json
-  curl -s http://127.0.0.1:8081/api/v1/snapshot > now.json
-  paddler explain --config other.yaml --request body.json --snapshot now.json";
-
 const COMPLETIONS_EXAMPLES: &str = "Examples:
   paddler completions bash > ~/.local/share/bash-completion/completions/paddler
   paddler completions fish > ~/.config/fish/completions/paddler.fish
@@ -179,19 +176,6 @@ const COMPLETIONS_EXAMPLES: &str = "Examples:
 
 const MAN_EXAMPLES: &str = "Examples:
   paddler man ~/.local/share/man/man1 && man paddler-gateway";
-
-const REPLAY_EXAMPLES: &str = "Examples:
-  paddler replay decisions.jsonl --config other.yaml
-  paddler replay decisions.jsonl --built-in balancer --format json";
-
-const TOP_EXAMPLES: &str = "Examples:
-  paddler top
-  paddler top --management https://gpu-1.lan:8081 --key-file key.txt
-  paddler top --once --filter unable";
-
-const TREE_EXAMPLES: &str = "Examples:
-  paddler tree --config paddler.yaml
-  paddler tree --built-in seed --format dot | dot -Tsvg > seed.svg";
 
 /// Flags come before the environment, and both before the file.
 #[derive(Debug, Default, Parser)]
@@ -276,61 +260,6 @@ pub(crate) struct Serve {
     pub(crate) statsd_reporting_interval: Option<String>,
 }
 
-#[cfg(feature = "envoy")]
-const PICKER_EXAMPLES: &str = "Flags come before the environment, and both before the file.
-
-Examples:
-  paddler endpoint-picker --upstream http://10.0.0.3:8000 --upstream http://10.0.0.4:8000
-  paddler endpoint-picker --config paddler.yaml --fallbacks 0";
-
-/// Where Envoy asks: the port that the Gateway API Inference Extension's picker has, and apart from the gateway's.
-#[cfg(feature = "envoy")]
-const PICKER_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9002);
-
-/// Flags come before the environment, and both before the file.
-#[cfg(feature = "envoy")]
-#[derive(Debug, Parser)]
-#[command(mut_arg("listen", |arg| arg.help(format!("Where Envoy asks, by gRPC [default: {PICKER_LISTEN}]"))))]
-pub(crate) struct EndpointPicker {
-    #[command(flatten)]
-    pub(crate) serve: Serve,
-    /// How many upstreams are named besides the one that is picked, for Envoy's own retries: 0 to 3. 0 for a cluster of type
-    /// ORIGINAL_DST, which takes one address alone [default: 3].
-    #[arg(long, value_name = "NUMBER", env = "PADDLER_FALLBACKS", value_parser = clap::value_parser!(u8).range(0..=3))]
-    pub(crate) fallbacks: Option<u8>,
-    /// What an objective of the Gateway API is worth: high, standard, sheddable or a whole number. Repeat it for each.
-    #[arg(long, value_name = "NAME=PRIORITY", env = "PADDLER_OBJECTIVE", value_delimiter = ',', value_parser = objective)]
-    pub(crate) objective: Vec<(String, i32)>,
-    /// Do not believe the gateway's headers on objective, fairness id and model.
-    #[arg(long, env = "PADDLER_IGNORE_GATEWAY_HEADERS", value_parser = BoolishValueParser::new())]
-    pub(crate) ignore_gateway_headers: bool,
-}
-
-#[cfg(feature = "envoy")]
-fn objective(text: &str) -> Result<(String, i32), String> {
-    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    let (name, word) = parts.ok_or("write NAME=PRIORITY")?;
-    let priority = paddler_core::queue::Priority::read(word);
-    let priority = priority.ok_or("a priority is high, standard, sheddable or a whole number")?;
-    Ok((name.to_owned(), priority))
-}
-
-#[cfg(feature = "envoy")]
-impl EndpointPicker {
-    /// What it says of the picker, and what of the router.
-    pub(crate) fn split(self) -> (paddler_envoy::PickerOptions, Serve) {
-        let mut options = paddler_envoy::PickerOptions::default();
-        options.fallbacks = self.fallbacks.map_or(options.fallbacks, usize::from);
-        options.objectives = self.objective.into_iter().collect();
-        if self.ignore_gateway_headers {
-            options.gateway_headers = paddler_envoy::GatewayHeaders::Ignored;
-        }
-        let mut serve = self.serve;
-        serve.default_listen = Some(PICKER_LISTEN);
-        (options, serve)
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineArg {
     /// Find out by asking.
@@ -389,178 +318,6 @@ impl AgentsArg {
     }
 }
 
-/// The commands that take a config file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum For {
-    /// `paddler gateway`
-    Gateway,
-    /// `paddler balancer`
-    Balancer,
-    /// `paddler endpoint-picker`
-    #[cfg(feature = "envoy")]
-    EndpointPicker,
-}
-
-#[derive(Debug, Parser)]
-pub(crate) struct Check {
-    /// The file.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// For which command: it decides on the tree where the file names none.
-    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
-    pub(crate) r#for: For,
-}
-
-impl For {
-    /// What decides on the tree where the file names none.
-    pub(crate) fn mode(self) -> Mode {
-        match self {
-            Self::Gateway => Mode::Gateway,
-            Self::Balancer => Mode::Balancer,
-            #[cfg(feature = "envoy")]
-            Self::EndpointPicker => Mode::Gateway,
-        }
-    }
-}
-
-#[derive(Debug, Parser)]
-pub(crate) struct Health {
-    /// The router's config file.
-    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-    /// Where its management listener is [default: 127.0.0.1:8081].
-    #[arg(long, value_name = "ADDRESS", env = "PADDLER_MANAGEMENT")]
-    pub(crate) management: Option<String>,
-}
-
-/// The trees that are built in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BuiltIn {
-    /// Models, adapters, slots, KV cache, least prefill product.
-    Gateway,
-    /// llama.cpp, by share of slots busy.
-    Balancer,
-    /// The filter tree of the Gateway API Inference Extension, pull request 78.
-    Seed,
-}
-
-/// How a tree is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A node a line, indented.
-    Text,
-    /// A flow chart of Mermaid, for Markdown.
-    Mermaid,
-    /// A graph of Graphviz.
-    Dot,
-}
-
-/// How an explanation is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExplainFormat {
-    /// A table.
-    Text,
-    /// As the management API has it.
-    Json,
-}
-
-#[derive(Debug, Parser)]
-pub(crate) struct Explain {
-    /// A config file: its tree, and its upstreams.
-    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-    /// An upstream, as URL or ID=URL, in the place of those of the file. Repeat it for each.
-    #[arg(long, value_name = "URL", env = "PADDLER_UPSTREAM", value_delimiter = ',')]
-    pub(crate) upstream: Vec<String>,
-    /// A snapshot to go by, as GET /api/v1/snapshot of the management listener tells it.
-    #[arg(long, value_name = "FILE", env = "PADDLER_SNAPSHOT")]
-    pub(crate) snapshot: Option<PathBuf>,
-    /// The body of the request; "-": standard input.
-    #[arg(long, value_name = "FILE", env = "PADDLER_REQUEST")]
-    pub(crate) request: PathBuf,
-    /// The path that it is for.
-    #[arg(long, value_name = "PATH", env = "PADDLER_PATH", default_value = crate::explain::PATH)]
-    pub(crate) path: String,
-    /// Its method.
-    #[arg(long, value_name = "METHOD", env = "PADDLER_METHOD", default_value = "POST")]
-    pub(crate) method: String,
-    /// Its priority: above 0 is served first, below 0 may be shed.
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        env = "PADDLER_PRIORITY",
-        default_value_t = 0,
-        allow_negative_numbers = true
-    )]
-    pub(crate) priority: i32,
-    /// What its draws come from: the same number, the same draws.
-    #[arg(long, value_name = "NUMBER", env = "PADDLER_SEED", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// For which command: it decides on the tree where no file names one.
-    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
-    pub(crate) r#for: For,
-    /// How it is printed.
-    #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
-    pub(crate) format: ExplainFormat,
-}
-
-#[derive(Debug, Parser)]
-pub(crate) struct ReplayArgs {
-    /// What a router has written that serves.
-    #[arg(value_name = "LOG")]
-    pub(crate) log: PathBuf,
-    /// A config file, whose tree is tried.
-    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-    /// For which command: it decides on the tree where no file names one.
-    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
-    pub(crate) r#for: For,
-    /// A built-in tree, in the place of a file's.
-    #[arg(long, value_enum, env = "PADDLER_BUILT_IN", conflicts_with = "config")]
-    pub(crate) built_in: Option<BuiltIn>,
-    /// How it is printed.
-    #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
-    pub(crate) format: ExplainFormat,
-}
-
-#[derive(Debug, Parser)]
-pub(crate) struct Top {
-    /// The management listener of the router, as URL or HOST:PORT.
-    #[arg(
-        long,
-        alias = "management-addr",
-        value_name = "URL",
-        env = "PADDLER_MANAGEMENT",
-        default_value = "127.0.0.1:8081"
-    )]
-    pub(crate) management: String,
-    /// A file with a key for it, as its one line.
-    #[arg(long, value_name = "FILE", env = "PADDLER_KEY_FILE")]
-    pub(crate) key_file: Option<PathBuf>,
-    /// Print it once, as a table for scripts.
-    #[arg(long, env = "PADDLER_ONCE", value_parser = BoolishValueParser::new())]
-    pub(crate) once: bool,
-    /// Only the upstreams in whose id, address, labels or state each of these words is found.
-    #[arg(long, value_name = "WORDS", env = "PADDLER_FILTER", default_value = "")]
-    pub(crate) filter: String,
-}
-
-#[derive(Debug, Parser)]
-pub(crate) struct TreeArgs {
-    /// A config file, whose tree is printed.
-    #[arg(long, value_name = "FILE", env = "PADDLER_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-    /// For which command: it decides on the tree where no file names one.
-    #[arg(long, value_enum, env = "PADDLER_FOR", default_value = "gateway")]
-    pub(crate) r#for: For,
-    /// A built-in tree, in the place of a file's.
-    #[arg(long, value_enum, env = "PADDLER_BUILT_IN", conflicts_with = "config")]
-    pub(crate) built_in: Option<BuiltIn>,
-    /// How it is printed.
-    #[arg(long, value_enum, env = "PADDLER_FORMAT", default_value = "text")]
-    pub(crate) format: Format,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -606,17 +363,6 @@ mod tests {
                 "the README tells nothing of {untold:?} of `paddler {name}`"
             );
             assert!(told.len() > 5, "{told:?}");
-        }
-    }
-
-    #[cfg(feature = "envoy")]
-    #[test]
-    fn objectives_are_names_with_priorities() {
-        assert_eq!(objective("chat=high"), Ok(("chat".to_owned(), 1)));
-        assert_eq!(objective("a=b=-7").ok(), None);
-        assert_eq!(objective("batch=-7"), Ok(("batch".to_owned(), -7)));
-        for wrong in ["chat", "=high", "chat=urgent"] {
-            assert!(objective(wrong).is_err(), "{wrong}");
         }
     }
 

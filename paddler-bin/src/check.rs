@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use paddler_core::config::{Config, Mode};
 
-use crate::args::Check;
+use crate::args::look::Check;
 use crate::written::{Told, Written};
 use crate::{Failure, secrets, settings};
 

@@ -16,7 +16,8 @@ use paddler_core::upstream::http::HttpConnect;
 use paddler_core::{Clock, Moment};
 use tokio::time::{sleep, timeout};
 
-use crate::args::{Explain, ExplainFormat, Serve};
+use crate::args::Serve;
+use crate::args::look::{Explain, ExplainFormat};
 use crate::settings::Loaded;
 use crate::{Failure, settings};
 

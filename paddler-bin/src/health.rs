@@ -10,7 +10,7 @@ use std::time::Duration;
 use paddler_core::config::{Config, Mode, Registry, Value};
 use serde_json::json;
 
-use crate::args::Health;
+use crate::args::look::Health;
 use crate::{Failure, print, settings};
 
 /// How long each step may take. A probe is given some seconds as a rule, and this is to say what is wrong before that.

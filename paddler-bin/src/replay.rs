@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 
 use paddler_core::manage::Replay;
 
-use crate::args::{ExplainFormat, ReplayArgs};
+use crate::args::look::{ExplainFormat, ReplayArgs};
 use crate::{Failure, tree};
 
 /// The longest line that is read, in bytes: a snapshot of 20,000 upstreams.
@@ -15,7 +15,7 @@ const LONGEST: u64 = 256 << 20;
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let name = args.log.display();
     let unreadable = |error: io::Error| format!("{name} (the log of decisions) cannot be read: {error}");
-    let tree = tree::named(args.config.as_deref(), args.r#for, args.built_in)?;
+    let tree = tree::chosen(&args.tree)?;
     let mut log = BufReader::new(File::open(&args.log).map_err(unreadable)?);
     let (mut replay, mut line) = (Replay::new(tree), String::new());
     for number in 1_u64.. {

@@ -1,15 +1,13 @@
 //! By which tree are requests routed?
 
-use std::path::Path;
-
 use paddler_core::schedule::{PictureFormat, Tree, trees};
 
-use crate::args::{BuiltIn, For, Format, TreeArgs};
+use crate::args::look::{BuiltIn, For, Format, TreeArgs, TreeChoice};
 use crate::{Failure, print, settings};
 
 /// Prints the tree that the arguments name.
 pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
-    let tree = named(args.config.as_deref(), args.r#for, args.built_in)?;
+    let tree = chosen(&args.tree)?;
     let text = match args.format {
         Format::Text => tree.to_string(),
         Format::Mermaid => tree.picture(PictureFormat::Mermaid).to_string(),
@@ -19,11 +17,11 @@ pub(crate) fn tree(args: &TreeArgs) -> Result<(), Failure> {
 }
 
 /// The tree of a config file, a built-in one, or that of a command.
-pub(crate) fn named(config: Option<&Path>, command: For, built_in: Option<BuiltIn>) -> Result<Tree, Failure> {
-    if let Some(file) = config {
-        return Ok(settings::of_file(file, command.mode())?.tree);
+pub(crate) fn chosen(tree: &TreeChoice) -> Result<Tree, Failure> {
+    if let Some(file) = &tree.config {
+        return Ok(settings::of_file(file, tree.r#for.mode())?.tree);
     }
-    Ok(match (built_in, command) {
+    Ok(match (tree.built_in, tree.r#for) {
         (Some(BuiltIn::Seed), _) => trees::seed(),
         (Some(BuiltIn::Balancer), _) | (None, For::Balancer) => trees::balancer(),
         (Some(BuiltIn::Gateway) | None, _) => trees::gateway(),

@@ -25,7 +25,7 @@ use std::io::{self, Write as _};
 use ask::Management;
 
 use crate::Failure;
-use crate::args::Top;
+use crate::args::look::Top;
 
 /// Shows what the management listener of these arguments tells.
 pub(crate) async fn top(args: Top) -> Result<(), Failure> {
