@@ -11,7 +11,7 @@ use super::frozen::Frozen;
 use crate::Moment;
 use crate::request::Facts;
 use crate::status::{ModelRow, Report, Snapshot, UNKNOWN};
-use crate::upstream::{LANES, Reserve, UpstreamId, UpstreamIndex, UpstreamSpec, bit};
+use crate::upstream::{LANES, Reserve, UpstreamId, UpstreamIndex, UpstreamSpec, bit, fits};
 
 /// Whether signals are taken as reported or corrected by what we have sent since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
@@ -167,16 +167,9 @@ impl<'a> PickCx<'a> {
         })
     }
 
-    fn reserve(&self, upstream: UpstreamIndex) -> Reserve {
-        self.frozen
-            .reserve
-            .get(upstream.get())
-            .map_or(Reserve::IDLE, |word| Reserve(*word))
-    }
-
     /// Our own open weight there, with what settles.
     pub fn own_weight(&self, upstream: UpstreamIndex) -> u32 {
-        self.reserve(upstream).weight()
+        self.frozen.weight.get(upstream.get()).copied().unwrap_or(0)
     }
 
     /// Our own requests there that have not ended, control requests included.
@@ -191,7 +184,9 @@ impl<'a> PickCx<'a> {
 
     /// Whether the weight of this request could be reserved there. What weighs nothing always can.
     pub fn fits(&self, upstream: UpstreamIndex) -> bool {
-        self.reserve(upstream).fits(self.facts.weight)
+        let limit = self.frozen.limit.get(upstream.get());
+        let limit = limit.copied().unwrap_or(Reserve::UNLIMITED);
+        fits(self.own_weight(upstream), limit, self.facts.weight)
     }
 
     /// Requests that the engine works on at once, if that is known.
@@ -236,9 +231,9 @@ impl<'a> PickCx<'a> {
         let mut all = *lanes(&columns.waiting, word);
         if self.signals == Signals::Corrected {
             let (room, others) = (lanes(&columns.room, word), lanes(&columns.others, word));
-            let reserve = self.reserve_lanes(word);
+            let (own, _) = self.own_lanes(word);
             for (lane, waiting) in all.iter_mut().enumerate() {
-                let load = Reserve(reserve[lane]).weight().saturating_add(others[lane]);
+                let load = own[lane].saturating_add(others[lane]);
                 // An unknown room is the largest number, so nothing exceeds it; and nothing exceeds an unknown queue.
                 let beyond = load.saturating_sub(room[lane]).min(UNKNOWN - 1);
                 *waiting = (*waiting).max(beyond);
@@ -247,10 +242,13 @@ impl<'a> PickCx<'a> {
         all
     }
 
-    /// Our own weight and limit at each place of a word.
-    pub(crate) fn reserve_lanes(&self, word: usize) -> &[u64; LANES] {
-        let (words, _) = self.frozen.reserve.as_chunks();
-        words.get(word).unwrap_or(&[Reserve::IDLE.0; LANES])
+    /// Our own weight at each place of a word, and its limit; what the tree does not look at is idle.
+    pub(crate) fn own_lanes(&self, word: usize) -> (&[u32; LANES], &[u32; LANES]) {
+        let of = |column: &'a [u32]| column.as_chunks().0.get(word);
+        (
+            of(&self.frozen.weight).unwrap_or(&[0; LANES]),
+            of(&self.frozen.limit).unwrap_or(&[Reserve::UNLIMITED; LANES]),
+        )
     }
 
     /// Of a word's bits, those where one more adapter can be in use, as [`adapters`](Self::adapters) says it.

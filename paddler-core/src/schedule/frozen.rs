@@ -14,7 +14,9 @@ use crate::upstream::{CELLS, LANES, Reserve, bit, set};
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub(crate) struct Frozen {
-    pub(crate) reserve: Vec<u64>,
+    /// Our own open weight, and the most that it may be.
+    pub(crate) weight: Vec<u32>,
+    pub(crate) limit: Vec<u32>,
     pub(crate) requests: Vec<u32>,
     pub(crate) prefill: Vec<u64>,
     /// Upstreams taken out at once: draining or ejected, though some of these serve whom nobody else could.
@@ -27,7 +29,7 @@ pub(crate) struct Frozen {
     pub(crate) own_adapters: Vec<u8>,
 }
 
-/// The columns as a record has them: what is packed to be scanned, in columns of its own.
+/// The columns as a record has them.
 #[derive(Serialize, Deserialize)]
 struct Written {
     weight: Vec<u32>,
@@ -43,11 +45,10 @@ struct Written {
 
 impl From<Frozen> for Written {
     fn from(frozen: Frozen) -> Self {
-        let words = || frozen.reserve.iter().map(|word| Reserve(*word));
-        let limit = |word: Reserve| Some(word.limit()).filter(|limit| *limit != Reserve::UNLIMITED);
+        let limit = |limit: u32| Some(limit).filter(|limit| *limit != Reserve::UNLIMITED);
         Self {
-            weight: words().map(Reserve::weight).collect(),
-            limit: words().map(limit).collect(),
+            weight: frozen.weight,
+            limit: frozen.limit.into_iter().map(limit).collect(),
             requests: frozen.requests,
             prefill: frozen.prefill,
             shut: frozen.shut,
@@ -62,15 +63,15 @@ impl TryFrom<Written> for Frozen {
     type Error = &'static str;
 
     fn try_from(written: Written) -> Result<Self, Self::Error> {
+        // Whoever wrote it may have written anything.
+        let count = |count: u32| count.min(Reserve::UNLIMITED);
         if written.weight.len() != written.limit.len() {
             return Err("the columns `weight` and `limit` are not of one length");
         }
-        let pack = |(weight, limit): (&u32, &Option<u32>)| {
-            // A walk does not ask whose place it is.
-            Reserve::new(0, limit.unwrap_or(Reserve::UNLIMITED), *weight).0
-        };
+        let limit = |limit: Option<u32>| limit.map_or(Reserve::UNLIMITED, count);
         Ok(Self {
-            reserve: written.weight.iter().zip(&written.limit).map(pack).collect(),
+            weight: written.weight.into_iter().map(count).collect(),
+            limit: written.limit.into_iter().map(limit).collect(),
             requests: written.requests,
             prefill: written.prefill,
             shut: written.shut,
@@ -101,9 +102,13 @@ impl Frozen {
         self.spare_last_resorts(snapshot, model, ask);
         self.drained.clear();
         self.drained.extend((0..words).map(|word| ledger.drained(word)));
-        column(&mut self.reserve, read(Reads::LOAD), |chunk, to| {
-            ledger.freeze_weight(chunk, to);
-        });
+        let load = read(Reads::LOAD) * LANES;
+        self.weight.resize(load, 0);
+        self.limit.resize(load, 0);
+        let limits = self.limit.as_chunks_mut().0;
+        for (chunk, (open, limit)) in self.weight.as_chunks_mut().0.iter_mut().zip(limits).enumerate() {
+            ledger.freeze_weight(chunk, open, limit);
+        }
         column(&mut self.requests, read(Reads::REQUESTS), |chunk, to| {
             ledger.freeze_requests(chunk, to);
         });
@@ -191,9 +196,9 @@ impl Frozen {
 }
 
 /// Has a column filled, chunk by chunk.
-fn column<T: Clone + Default>(column: &mut Vec<T>, chunks: usize, fill: impl Fn(usize, &mut [T])) {
+fn column<T: Clone + Default>(column: &mut Vec<T>, chunks: usize, fill: impl Fn(usize, &mut [T; LANES])) {
     column.resize(chunks * LANES, T::default());
-    for (chunk, to) in column.chunks_exact_mut(LANES).enumerate() {
+    for (chunk, to) in column.as_chunks_mut().0.iter_mut().enumerate() {
         fill(chunk, to);
     }
 }

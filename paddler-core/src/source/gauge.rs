@@ -1,9 +1,10 @@
 //! What is the value of one signal on a metrics page?
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use super::prometheus::{Sample, Samples, Selector, samples};
+use super::prometheus::{Lines, Sample, Selector, samples};
 use crate::status::{Report, Signal};
 
 /// The largest value that is believed to be a count of requests.
@@ -80,7 +81,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
     }
 
     /// The signal as a count: the sum over the ranks. What is wrong with it is put into the report.
-    pub(super) fn count(&self, page: &Page, report: &mut Report) -> Option<u32> {
+    pub(super) fn count(&self, page: &Page<'_>, report: &mut Report) -> Option<u32> {
         self.one(page, report, "not a count", |values| {
             let mut sum = 0.0;
             for value in values {
@@ -93,7 +94,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
 
     /// The signal as a share from 0 to 1: the highest over the ranks, since a request meets the full one as likely as
     /// any other. What is wrong with it is put into the report.
-    pub(super) fn share(&self, page: &Page, report: &mut Report) -> Option<f64> {
+    pub(super) fn share(&self, page: &Page<'_>, report: &mut Report) -> Option<f64> {
         self.one(page, report, "not a share from 0 to 1", |values| {
             let mut highest: f64 = 0.0;
             for value in values {
@@ -108,7 +109,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
 
     fn one<T>(
         &self,
-        page: &Page,
+        page: &Page<'_>,
         report: &mut Report,
         wrong: &str,
         fold: impl FnOnce(&mut dyn Iterator<Item = f64>) -> Result<T, f64>,
@@ -136,34 +137,43 @@ fn whole(value: f64) -> Result<f64, f64> {
     if sound { Ok(value) } else { Err(value) }
 }
 
-/// What kind of page it was, to say why something is not on it.
+/// A page that was walked over, to say why something is not on it.
 #[derive(Debug)]
-pub(super) struct Page {
-    samples: usize,
-    malformed: usize,
+pub(super) struct Page<'a> {
+    page: &'a [u8],
+    /// How many samples it has, and how many lines cannot be read.
+    counted: OnceCell<(usize, usize)>,
 }
 
-impl Page {
-    /// Walks over a page once and shows each sample to `see`.
-    pub(super) fn walk<'a>(page: &'a [u8], mut see: impl FnMut(&Sample<'a>)) -> Self {
-        let mut on_page: Samples<'a> = samples(page);
-        let mut seen = 0;
-        for sample in &mut on_page {
-            see(&sample);
-            seen += 1;
+impl<'a> Page<'a> {
+    /// Walks over a page once and shows each sample that has one of these names to `see`. A page of vLLM has hundreds of others.
+    pub(super) fn walk(page: &'a [u8], names: &[&[Selector]], mut see: impl FnMut(&Sample<'a>)) -> Self {
+        let mut lines = Lines::new(page);
+        while let Some(line) = lines.next() {
+            if names.iter().copied().flatten().any(|name| name.begins(line))
+                && let Some(sample) = lines.read(line)
+            {
+                see(&sample);
+            }
         }
         Self {
-            samples: seen,
-            malformed: on_page.malformed(),
+            page,
+            counted: OnceCell::new(),
         }
     }
 
     /// What was found where a metric should have been.
     pub(super) fn absence(&self) -> String {
-        match (self.samples, self.malformed) {
+        match self.counted.get_or_init(|| counted(self.page)) {
             (_, 0) => "missing".to_owned(),
             (0, _) => "not a metrics page".to_owned(),
             (_, malformed) => format!("missing, and {malformed} lines could not be read"),
         }
     }
+}
+
+fn counted(page: &[u8]) -> (usize, usize) {
+    let mut on_page = samples(page);
+    let samples = on_page.by_ref().count();
+    (samples, on_page.malformed())
 }

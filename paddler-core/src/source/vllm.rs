@@ -166,7 +166,8 @@ fn read_page(page: &[u8], names: &VllmNames, report: &mut Report) {
     let mut waiting = Gauge::required(Signal::Waiting, &names.waiting);
     let mut kv_cache = Gauge::required(Signal::KvCache, &names.kv);
     let mut lora: Option<LoraSeries<'_>> = None;
-    let page = Page::walk(page, |sample| {
+    let all = [&names.running[..], &names.waiting, &names.kv, &names.lora];
+    let page = Page::walk(page, &all, |sample| {
         running.offer(sample);
         waiting.offer(sample);
         kv_cache.offer(sample);

@@ -226,7 +226,7 @@ impl Ledger {
     pub(crate) fn answered(&self, place: u32, tenancy: u16) -> bool {
         let (chunk, lane) = self.chunk(place);
         // A late answer of the one before says nothing of this one.
-        Reserve(chunk.reserve[lane].glance()).tenancy() == tenancy && chunk.gates.answered(lane)
+        chunk.reserve[lane].glance().tenancy() == tenancy && chunk.gates.answered(lane)
     }
 
     /// Whether the right to probe is still held with this.

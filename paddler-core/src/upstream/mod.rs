@@ -37,7 +37,7 @@ pub(crate) use ledger::Take;
 pub use ledger::{Ledger, SampleToken};
 pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub use readings::OwnLoad;
-pub(crate) use reserve::Reserve;
+pub(crate) use reserve::{Reserve, fits};
 pub use spec::{
     Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec, UpstreamTimeouts,
 };

@@ -3,9 +3,8 @@
 //! A scan reads a word or a column of a chunk at a time. Chunks that nobody has a place in read as zero.
 
 use crate::upstream::adapters::AdapterCells;
-use crate::upstream::chunk::Chunk;
 use crate::upstream::ledger::Ledger;
-use crate::upstream::reserve::Reserve;
+use crate::upstream::reserve::{Reserve, ReserveWord};
 use crate::upstream::sync::atomic::Ordering::Relaxed;
 use crate::upstream::{LANES, UpstreamIndex};
 
@@ -66,27 +65,56 @@ impl Ledger {
         }
     }
 
-    /// Copies the weight words of one chunk, each read once. Absent chunks read as zero.
-    pub(crate) fn freeze_weight(&self, chunk: usize, into: &mut [u64]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.reserve[lane].glance());
+    /// Copies what is open at each place of one chunk, and the limits, each pair read at once.
+    pub(crate) fn freeze_weight(&self, chunk: usize, open: &mut [u32; LANES], limit: &mut [u32; LANES]) {
+        let Some(chunk) = self.known_chunk(chunk) else {
+            (*open, *limit) = ([0; LANES], [0; LANES]);
+            return;
+        };
+        // Read first, and taken apart then: eight at a time, which needs no branch.
+        let into = open
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip(limit.as_chunks_mut().0);
+        for (words, (open, limit)) in chunk.reserve.as_chunks::<8>().0.iter().zip(into) {
+            let words = words.each_ref().map(ReserveWord::glance);
+            *open = words.map(Reserve::weight);
+            *limit = words.map(Reserve::limit);
+        }
     }
 
     /// Copies how many requests are open.
-    pub(crate) fn freeze_requests(&self, chunk: usize, into: &mut [u32]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.requests[lane].load(Relaxed));
+    pub(crate) fn freeze_requests(&self, chunk: usize, into: &mut [u32; LANES]) {
+        let Some(chunk) = self.known_chunk(chunk) else {
+            *into = [0; LANES];
+            return;
+        };
+        for (from, into) in chunk
+            .requests
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .zip(into.as_chunks_mut().0)
+        {
+            *into = from.each_ref().map(|requests| requests.load(Relaxed));
+        }
     }
 
     /// Copies how many prompt tokens are under way.
-    pub(crate) fn freeze_prefill(&self, chunk: usize, into: &mut [u64]) {
-        self.freeze(chunk, into, |chunk, lane| chunk.prefill[lane].load(Relaxed));
-    }
-
-    fn freeze<T: Default>(&self, chunk: usize, into: &mut [T], read: impl Fn(&Chunk, usize) -> T) {
+    pub(crate) fn freeze_prefill(&self, chunk: usize, into: &mut [u64; LANES]) {
         let Some(chunk) = self.known_chunk(chunk) else {
-            return into.fill_with(T::default);
+            *into = [0; LANES];
+            return;
         };
-        for (lane, to) in into.iter_mut().enumerate().take(LANES) {
-            *to = read(chunk, lane);
+        for (from, into) in chunk
+            .prefill
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .zip(into.as_chunks_mut().0)
+        {
+            *into = from.each_ref().map(|tokens| tokens.load(Relaxed));
         }
     }
 
@@ -96,8 +124,15 @@ impl Ledger {
         let Some(cells) = self.known_chunk(chunk) else {
             return;
         };
-        for (lane, leases) in cells.adapter_leases.iter().enumerate() {
-            if leases.load(Relaxed) > 0 {
+        let (eights, _) = cells.adapter_leases.as_chunks::<8>();
+        for (eight, leases) in eights.iter().enumerate() {
+            // Most have none, and are passed over eight at a time.
+            let open = leases.each_ref().map(|leases| leases.load(Relaxed));
+            if open.iter().fold(0, |any, open| any | open) == 0 {
+                continue;
+            }
+            for (lane, _) in open.iter().enumerate().filter(|(_, open)| **open > 0) {
+                let lane = eight * 8 + lane;
                 each(chunk * LANES + lane, &cells.adapters[lane]);
             }
         }

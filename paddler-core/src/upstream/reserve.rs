@@ -10,14 +10,12 @@ use crate::upstream::sync::atomic::{
 
 /// One word: tenancy (16 bits), limit (24), weight (24).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reserve(pub(crate) u64);
+pub(crate) struct Reserve(u64);
 
 impl Reserve {
     const FIELD: u64 = (1 << 24) - 1;
     /// No limit. Also the largest weight that can be counted on one upstream.
     pub(crate) const UNLIMITED: u32 = Self::FIELD as u32;
-    /// Nothing open and no limit: the word of an upstream of which nothing was read.
-    pub(crate) const IDLE: Self = Self(Self::FIELD << 24);
 
     pub(crate) fn new(tenancy: u16, limit: u32, weight: u32) -> Self {
         let field = |value: u32| u64::from(value.min(Self::UNLIMITED));
@@ -36,18 +34,29 @@ impl Reserve {
         (self.0 & Self::FIELD) as u32
     }
 
-    /// Whether `weight` more fits. A request heavier than the whole limit fits when nothing else is open: the engine
-    /// runs its parts one after the other. No weight always fits, and so does any where there is no limit.
+    /// Whether `weight` more fits: see [`fits`].
     pub(crate) fn fits(self, weight: u32) -> bool {
-        weight == 0
-            || self.limit() == Self::UNLIMITED
-            || (self.weight() == 0 && self.limit() > 0)
-            || self.weight().saturating_add(weight) <= self.limit()
+        fits(self.weight(), self.limit(), weight)
     }
 
     fn with_weight(self, weight: u32) -> Self {
         Self::new(self.tenancy(), self.limit(), weight)
     }
+}
+
+/// Whether `asked` more fits where `open` is open under this limit. A request heavier than the whole limit fits when nothing else
+/// is open: the engine runs its parts one after the other. No weight always fits, and so does any where there is no limit.
+///
+/// Signed and without branches, which is what a scan of many is made vector instructions of. Both numbers are at most
+/// [`Reserve::UNLIMITED`].
+pub(crate) fn fits(open: u32, limit: u32, asked: u32) -> bool {
+    // Fields have 24 bits: no sum of two reaches the sign.
+    let asked = asked.min(Reserve::UNLIMITED).cast_signed();
+    let (open, limit) = (open.cast_signed(), limit.cast_signed());
+    (asked == 0)
+        | (limit == Reserve::UNLIMITED.cast_signed())
+        | ((open == 0) & (limit > 0))
+        | (open.wrapping_add(asked) <= limit)
 }
 
 /// The word, shared by all threads. Every change both publishes and sees what the changes before it did: the ledger's
@@ -67,8 +76,8 @@ impl ReserveWord {
     }
 
     /// The word for a scan that looks at nothing else with it.
-    pub(crate) fn glance(&self) -> u64 {
-        self.0.load(Relaxed)
+    pub(crate) fn glance(&self) -> Reserve {
+        Reserve(self.0.load(Relaxed))
     }
 
     /// Changes the word to what `change` makes of it, unless that is nothing. Returns the word before.

@@ -8,6 +8,8 @@ mod part;
 
 use std::ops::Range;
 
+use memchr::memchr2;
+
 use super::capture::MAX_MODEL_KEYS;
 use super::error::{ScanError, ScanErrorKind};
 use super::field::{Field, PROMPT};
@@ -124,7 +126,7 @@ impl Form {
 
     /// Takes what of a value cannot begin a boundary, or the byte that can.
     fn run(&mut self, rest: &[u8]) -> usize {
-        let plain = plain(rest);
+        let plain = memchr2(b'\r', b'-', rest).unwrap_or(rest.len());
         if let Some(first) = rest.first().filter(|_| plain == 0) {
             if *first == b'\r' {
                 self.state = State::Value(1);
@@ -429,14 +431,4 @@ impl Inside {
         self.seen += 1;
         self.seen == self.boundary.len()
     }
-}
-
-/// How many bytes from the start are neither `\r` nor `-`. A file is gone over by blocks.
-fn plain(bytes: &[u8]) -> usize {
-    let begins = |byte: u8| (byte == b'\r') | (byte == b'-');
-    let (blocks, _) = bytes.as_chunks::<64>();
-    let plain = |block: &&[u8; 64]| !block.iter().fold(false, |found, byte| found | begins(*byte));
-    let before = blocks.iter().take_while(plain).count() * 64;
-    let rest = &bytes[before..];
-    before + rest.iter().position(|byte| begins(*byte)).unwrap_or(rest.len())
 }

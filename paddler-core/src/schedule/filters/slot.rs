@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::schedule::candidates::mask;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
-use crate::upstream::{Reserve, UpstreamIndex};
+use crate::upstream::{UpstreamIndex, fits};
 
 /// Keeps upstreams where the request fits under the limit. See [`slot`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,8 @@ impl Filter for HasSlot {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
         let weight = cx.facts.weight;
         set.retain_words(|word, bits| {
-            let reserve = cx.reserve_lanes(word);
-            mask(bits, |lane| Reserve(reserve[lane]).fits(weight))
+            let (open, limit) = cx.own_lanes(word);
+            mask(bits, |lane| fits(open[lane], limit[lane], weight))
         });
         Ok(())
     }

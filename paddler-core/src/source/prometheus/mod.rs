@@ -25,6 +25,8 @@ mod selector;
 
 use std::borrow::Cow;
 
+use memchr::{memchr, memrchr};
+
 pub use labels::{Label, Labels};
 pub use selector::{InvalidSelector, Selector};
 
@@ -66,35 +68,15 @@ pub fn samples(page: &[u8]) -> Samples<'_> {
 /// The samples of a page, in order. See [`samples`].
 #[derive(Clone, Debug)]
 pub struct Samples<'a> {
-    rest: &'a [u8],
+    lines: Lines<'a>,
     malformed: usize,
-    time: TimeUnit,
 }
 
 impl<'a> Samples<'a> {
     fn new(page: &'a [u8]) -> Self {
-        let time = if page.trim_ascii_end().ends_with(b"# EOF") {
-            TimeUnit::Seconds
-        } else {
-            TimeUnit::Milliseconds
-        };
-        let Some(head) = page.get(..MAX_PAGE).filter(|head| head.len() < page.len()) else {
-            return Self {
-                rest: page,
-                malformed: 0,
-                time,
-            };
-        };
-        // Half a line could still be read as a sample, with a value that has lost its last digits.
-        let whole_lines = head
-            .iter()
-            .rposition(|&byte| byte == b'\n')
-            .map_or(0, |at| at + 1);
-        Self {
-            rest: &head[..whole_lines],
-            malformed: 1,
-            time,
-        }
+        let lines = Lines::new(page);
+        let malformed = usize::from(lines.is_cut);
+        Self { lines, malformed }
     }
 
     /// How many lines so far could not be read. Comments and empty lines do not count. The whole page has been seen
@@ -108,17 +90,60 @@ impl<'a> Iterator for Samples<'a> {
     type Item = Sample<'a>;
 
     fn next(&mut self) -> Option<Sample<'a>> {
-        while !self.rest.is_empty() {
-            let end = self.rest.iter().position(|&byte| byte == b'\n');
-            let (line, rest) = self.rest.split_at(end.map_or(self.rest.len(), |at| at + 1));
-            self.rest = rest;
-            let line = line.trim_ascii();
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
-            match read_line(line, self.time) {
+        loop {
+            let line = self.lines.next()?;
+            match self.lines.read(line) {
                 Some(sample) => return Some(sample),
                 None => self.malformed += 1,
+            }
+        }
+    }
+}
+
+/// The lines of a page that are neither empty nor comments, without blanks at their ends. Most are of no interest to whoever
+/// asks, and are not read.
+#[derive(Clone, Debug)]
+pub(super) struct Lines<'a> {
+    rest: &'a [u8],
+    /// The page is too long, and its end is left out.
+    is_cut: bool,
+    time: TimeUnit,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(page: &'a [u8]) -> Self {
+        let time = if page.trim_ascii_end().ends_with(b"# EOF") {
+            TimeUnit::Seconds
+        } else {
+            TimeUnit::Milliseconds
+        };
+        let head = page.get(..MAX_PAGE).filter(|head| head.len() < page.len());
+        // Half a line could still be read as a sample, with a value that has lost its last digits.
+        let rest = head.map(|head| &head[..memrchr(b'\n', head).map_or(0, |at| at + 1)]);
+        Self {
+            rest: rest.unwrap_or(page),
+            is_cut: rest.is_some(),
+            time,
+        }
+    }
+
+    /// What a line of this page says.
+    pub(super) fn read(&self, line: &'a [u8]) -> Option<Sample<'a>> {
+        read_line(line, self.time)
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = memchr(b'\n', self.rest).map_or(self.rest.len(), |at| at + 1);
+            let (line, rest) = self.rest.split_at(end);
+            self.rest = rest;
+            let line = line.trim_ascii();
+            if !line.is_empty() && !line.starts_with(b"#") {
+                return Some(line);
             }
         }
         None

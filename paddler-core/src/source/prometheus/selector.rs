@@ -66,6 +66,13 @@ impl Selector {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Whether a line of a page begins with this name.
+    pub(in crate::source) fn begins(&self, line: &[u8]) -> bool {
+        // Where it would end tells most lines apart.
+        let goes_on = |byte: &u8| is_name_char(char::from(*byte));
+        !line.get(self.name.len()).is_some_and(goes_on) && line.starts_with(self.name.as_bytes())
+    }
+
     /// Whether the sample has this name and all these labels.
     pub fn matches(&self, sample: &Sample<'_>) -> bool {
         sample.name == self.name
