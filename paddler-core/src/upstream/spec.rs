@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::address::{InvalidUrl, is_of_paddler, parse};
+use super::address::{InvalidUrl, is_of_paddler, parse, parse_page};
 use super::{Abilities, Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
@@ -121,6 +121,8 @@ pub enum Engine {
     Sglang,
     /// TensorRT-LLM's `trtllm-serve`: continuous batching, KV-cache usage.
     Trtllm,
+    /// Triton Inference Server: its metrics stand at a port of their own, and its own API names the model in the path.
+    Triton,
     /// Ollama: it lists its models, and tells no load.
     Ollama,
     /// Any other OpenAI-compatible endpoint: only what we send there ourselves is known.
@@ -216,6 +218,10 @@ pub struct UpstreamSpec {
     pub id: UpstreamId,
     /// Where it listens, such as `http://10.0.0.3:8080`. The transport reads it; the decision does not.
     pub url: String,
+    /// Where its metrics stand, if that is neither the page that its engine has for them below [`url`](Self::url) nor, of
+    /// [Triton](Engine::Triton), port 8002 of the same host: `http://10.0.0.3:9400/metrics`. Whoever polls reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_url: Option<String>,
     /// What is spoken there.
     #[serde(default)]
     pub protocol: Protocol,
@@ -259,6 +265,7 @@ impl UpstreamSpec {
                 Engine::Auto
             },
             url,
+            metrics_url: None,
             labels: BTreeMap::new(),
             models: None,
             abilities: Abilities::default(),
@@ -285,6 +292,36 @@ impl UpstreamSpec {
         let address = parse(&self.url)?;
         let (host, port) = address.target();
         Ok((host.to_owned(), port))
+    }
+
+    /// Where its metrics stand, if they stand elsewhere than below its URL: an upstream of the same id that is asked for nothing
+    /// else, and the path there.
+    ///
+    /// It gets the key of the upstream only at the upstream's own host and port.
+    ///
+    /// ```
+    /// use paddler_core::upstream::{Engine, UpstreamSpec};
+    ///
+    /// let mut spec = UpstreamSpec::new("gpu-1", "http://10.0.0.3:8000").unwrap();
+    /// let at = |spec: &UpstreamSpec, engine| spec.metrics_at(engine).map(|(at, path)| at.url + &path);
+    /// assert_eq!(at(&spec, Engine::Vllm), None, "they stand below its URL");
+    /// assert_eq!(at(&spec, Engine::Triton).unwrap(), "http://10.0.0.3:8002/metrics");
+    /// spec.metrics_url = Some("http://10.0.0.3:9400/page?all".into());
+    /// assert_eq!(at(&spec, Engine::Vllm).unwrap(), "http://10.0.0.3:9400/page?all");
+    /// ```
+    pub fn metrics_at(&self, engine: Engine) -> Option<(Self, String)> {
+        let (address, path) = match &self.metrics_url {
+            Some(url) => parse_page(url).ok()?,
+            None if engine == Engine::Triton => parse(&self.url).ok()?.metrics_of_triton(),
+            None => return None,
+        };
+        let mut at = self.clone();
+        at.url = address.to_string();
+        if !at.same_place(self) {
+            #[cfg(feature = "proxy")]
+            at.extensions.remove::<super::http::UpstreamKey>();
+        }
+        Some((at, path))
     }
 
     /// Whether its URL leads to the machine on which it is used, whichever that is: `localhost`, loopback, or no address at all.
@@ -324,6 +361,7 @@ impl UpstreamSpec {
         let Self {
             id,
             url,
+            metrics_url,
             protocol,
             engine,
             labels,
@@ -334,17 +372,18 @@ impl UpstreamSpec {
             extensions,
         } = self;
         (
-            id, url, protocol, engine, labels, models, abilities, limits, timeouts,
+            (id, url, metrics_url, protocol),
+            (engine, labels, models, abilities, limits, timeouts),
         ) == (
-            &other.id,
-            &other.url,
-            &other.protocol,
-            &other.engine,
-            &other.labels,
-            &other.models,
-            &other.abilities,
-            &other.limits,
-            &other.timeouts,
+            (&other.id, &other.url, &other.metrics_url, &other.protocol),
+            (
+                &other.engine,
+                &other.labels,
+                &other.models,
+                &other.abilities,
+                &other.limits,
+                &other.timeouts,
+            ),
         ) && extensions.same_as(&other.extensions)
     }
 

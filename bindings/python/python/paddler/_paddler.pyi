@@ -60,7 +60,8 @@ class _Settings(TypedDict, total=False):
     labels: Mapping[str, str] | None
     max_in_flight: int | None
     max_sequences: int | None
-    engine: Literal["auto", "llamacpp", "vllm", "sglang", "trtllm", "ollama", "openai", "paddler"] | None
+    metrics_url: str | None
+    engine: Literal["auto", "llamacpp", "vllm", "sglang", "trtllm", "triton", "ollama", "openai", "paddler"] | None
     http2: Literal["auto", "never", "always"] | None
     host: Literal["rewrite", "keep"] | None
     tls: Mapping[str, str] | None
