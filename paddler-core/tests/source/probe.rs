@@ -147,6 +147,7 @@ fn slow_paths_are_asked_on_every_tenth_poll() {
             "/metrics",
             "/version",
             "/v1/models",
+            "/v2",
             "/api/tags"
         ]
     );
