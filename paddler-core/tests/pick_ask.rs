@@ -462,7 +462,7 @@ struct Rival<'s> {
 impl Observer for Rival<'_> {
     fn picked(&mut self, _: &PickCx<'_>, _: NodeId, picks: &Picks) {
         if self.taken.is_none() {
-            let first = picks.first().unwrap();
+            let first = picks.first().expect("somebody was picked");
             self.taken = self.snapshot.lease(first, &Facts::new(), Moment::ZERO);
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::list::Agents;
-use super::registry::Known;
+use super::registry::AgentUpstream;
 use crate::Moment;
 use crate::health::HealthState;
 use crate::status::{Health, Snapshot};
@@ -101,7 +101,11 @@ impl Agents {
     }
 }
 
-fn entry(known: &Known, snapshot: &Snapshot, (today, at, now): (SystemTime, Instant, Moment)) -> AgentEntry {
+fn entry(
+    known: &AgentUpstream,
+    snapshot: &Snapshot,
+    (today, at, now): (SystemTime, Instant, Moment),
+) -> AgentEntry {
     let index = snapshot.index(known.spec.id.as_str());
     let board = index.and_then(|index| snapshot.entry(index));
     let own = index
@@ -126,7 +130,7 @@ fn entry(known: &Known, snapshot: &Snapshot, (today, at, now): (SystemTime, Inst
     }
 }
 
-fn status(known: &Known, slots_idle: u32, slots_processing: u32) -> Status {
+fn status(known: &AgentUpstream, slots_idle: u32, slots_processing: u32) -> Status {
     let report = known.report.as_ref();
     let found = |begins: &str| {
         let mut degraded = report.into_iter().flat_map(|report| &report.degraded);
@@ -159,7 +163,7 @@ fn status(known: &Known, slots_idle: u32, slots_processing: u32) -> Status {
     }
 }
 
-fn address(known: &Known) -> String {
+fn address(known: &AgentUpstream) -> String {
     match known.spec.host_and_port() {
         Ok((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
         Ok((host, port)) => format!("{host}:{port}"),

@@ -67,7 +67,7 @@ pub(super) struct Stream {
 
 /// One upstream that an agent tells of.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct AgentUpstream {
     pub(super) agent: Arc<str>,
     pub(super) name: Option<String>,
     pub(super) spec: UpstreamSpec,
@@ -100,7 +100,7 @@ enum News {
 pub(super) struct Registry {
     most: usize,
     published: Published,
-    pub(super) known: HashMap<UpstreamId, Known>,
+    pub(super) known: HashMap<UpstreamId, AgentUpstream>,
     /// What the board has.
     told: HashMap<UpstreamId, UpstreamSpec>,
     changed: VecDeque<UpstreamId>,
@@ -213,7 +213,7 @@ impl Registry {
                 return Err(Refused::Full);
             }
             tracing::info!(upstream = %id, agent = %stream.agent, name = hello.name, url = hello.spec.url, "an agent tells of an upstream");
-            let known = Known::new(stream, hello, at);
+            let known = AgentUpstream::new(stream, hello, at);
             self.known.insert(id.clone(), known);
             self.mark(id);
             return Ok(true);
@@ -367,7 +367,7 @@ impl Registry {
     }
 }
 
-impl Known {
+impl AgentUpstream {
     fn new(stream: &mut Stream, hello: Hello, at: Instant) -> Self {
         Self {
             agent: stream.agent.clone(),

@@ -34,7 +34,7 @@ use super::story::Story;
 use super::trace;
 use super::waiting::Places;
 use crate::clock::Clock;
-use crate::observe::{End, Metrics, Page, guarded};
+use crate::observe::{End, Metrics, MetricsPage, guarded};
 use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
@@ -218,7 +218,7 @@ impl Router {
         let options = inner.options.load();
         let lost = options.telemetry.as_ref();
         let lost = lost.and_then(|telemetry| guarded(|| telemetry.lost()));
-        let page = Page {
+        let page = MetricsPage {
             lost: lost.unwrap_or_default(),
             metrics: &inner.metrics,
             snapshot: &inner.published.load_full(),

@@ -22,7 +22,7 @@ use crate::upstream::{UpstreamId, UpstreamIndex};
 ///
 /// ```
 /// use paddler_core::Moment;
-/// use paddler_core::observe::{Metrics, Page};
+/// use paddler_core::observe::{Metrics, MetricsPage};
 /// use paddler_core::schedule::trees;
 /// use paddler_core::status::{StatusBoard, StatusEvent};
 /// use paddler_core::upstream::UpstreamSpec;
@@ -31,12 +31,12 @@ use crate::upstream::{UpstreamId, UpstreamIndex};
 /// board.apply(StatusEvent::Upsert(UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?), Moment::ZERO);
 /// let snapshot = board.publish(Moment::ZERO);
 ///
-/// let page = Page::new(&Metrics::default(), &snapshot, Moment::ZERO).to_string();
+/// let page = MetricsPage::new(&Metrics::default(), &snapshot, Moment::ZERO).to_string();
 /// assert!(page.contains("paddler_upstream_able{upstream=\"gpu-1\"} 1\n"));
 /// # Ok::<(), paddler_core::upstream::InvalidId>(())
 /// ```
 #[derive(Debug)]
-pub struct Page<'a> {
+pub struct MetricsPage<'a> {
     pub(crate) metrics: &'a Metrics,
     pub(crate) snapshot: &'a Snapshot,
     /// How each class waits, in the order of [`Priority::ALL`].
@@ -51,7 +51,7 @@ pub struct Page<'a> {
     pub(crate) now: Moment,
 }
 
-impl<'a> Page<'a> {
+impl<'a> MetricsPage<'a> {
     /// A page of these counts and of the upstreams as they are known, with an empty queue.
     pub fn new(metrics: &'a Metrics, snapshot: &'a Snapshot, now: Moment) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl<'a> Page<'a> {
     }
 }
 
-impl fmt::Display for Page<'_> {
+impl fmt::Display for MetricsPage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut writer = Writer { to: f };
         self.requests(&mut writer)?;
@@ -79,7 +79,7 @@ impl fmt::Display for Page<'_> {
     }
 }
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     fn requests(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let metrics = self.metrics;
         page.head(&names::REQUESTS)?;

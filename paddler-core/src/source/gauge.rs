@@ -95,7 +95,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
     }
 
     /// The signal as a count: the sum over the ranks. What is wrong with it is put into the report.
-    pub(super) fn count(&self, page: &MetricsPage<'_>, report: &mut Report) -> Option<u32> {
+    pub(super) fn count(&self, page: &WalkedPage<'_>, report: &mut Report) -> Option<u32> {
         self.one(page, report, "not a count", |values| {
             let mut sum = 0.0;
             for value in values {
@@ -108,7 +108,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
 
     /// The signal as a share from 0 to 1: the highest over the ranks, since a request meets the full one as likely as
     /// any other. What is wrong with it is put into the report.
-    pub(super) fn share(&self, page: &MetricsPage<'_>, report: &mut Report) -> Option<f64> {
+    pub(super) fn share(&self, page: &WalkedPage<'_>, report: &mut Report) -> Option<f64> {
         self.one(page, report, "not a share from 0 to 1", |values| {
             let mut highest: f64 = 0.0;
             for value in values {
@@ -123,7 +123,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
 
     fn one<T>(
         &self,
-        page: &MetricsPage<'_>,
+        page: &WalkedPage<'_>,
         report: &mut Report,
         wrong: &str,
         fold: impl FnOnce(&mut dyn Iterator<Item = f64>) -> Result<T, f64>,
@@ -153,13 +153,13 @@ fn whole(value: f64) -> Result<f64, f64> {
 
 /// A page that was walked over, to say why something is not on it.
 #[derive(Debug)]
-pub(super) struct MetricsPage<'a> {
+pub(super) struct WalkedPage<'a> {
     page: &'a [u8],
     /// How many samples it has, and how many lines cannot be read.
     counted: OnceCell<(usize, usize)>,
 }
 
-impl<'a> MetricsPage<'a> {
+impl<'a> WalkedPage<'a> {
     /// Walks over a page once and shows each sample that has one of these names to `see`. A page of vLLM has hundreds of others.
     pub(super) fn walk(page: &'a [u8], names: &[&[Selector]], mut see: impl FnMut(&Sample<'a>)) -> Self {
         let mut lines = Lines::new(page);

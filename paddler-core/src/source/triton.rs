@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Endpoint;
 use super::answer::{json, refusal};
-use super::gauge::{Gauge, MetricsPage};
+use super::gauge::{Gauge, WalkedPage};
 use super::prometheus::Selector;
 use crate::status::{Health, Report, Signal};
 use crate::upstream::{ModelEntry, Models};
@@ -119,11 +119,15 @@ pub fn read_metrics(status: u16, body: &[u8], report: &mut Report) {
         Gauge::required(Signal::KvCache, &blocks),
     ]
     .map(|gauge| gauge.of_each(&["model", "version"]));
-    let page = MetricsPage::walk(body, &[&scheduled, &held_back, &queued, &most, &blocks], |sample| {
-        for gauge in &mut gauges {
-            gauge.offer(sample);
-        }
-    });
+    let page = WalkedPage::walk(
+        body,
+        &[&scheduled, &held_back, &queued, &most, &blocks],
+        |sample| {
+            for gauge in &mut gauges {
+                gauge.offer(sample);
+            }
+        },
+    );
     let [running, held_back, queued, most, kv_cache] = gauges;
     let (held_back, queued) = (held_back.count(&page, report), queued.count(&page, report));
     report.running = running.count(&page, report).or(report.running);

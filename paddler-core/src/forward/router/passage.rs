@@ -120,7 +120,7 @@ impl Router {
         }
         let names = (&*options.models, client.as_deref());
         if route.class == RequestClass::Local {
-            let known = local::Known {
+            let known = local::Basis {
                 snapshot: &inner.published.load(),
                 stopping: inner.is_stopping(),
                 rules: names.0,
