@@ -13,9 +13,14 @@ pub(super) const TABLE: &[Entry] = &[
     Entry::generate("/v2/models/{}/generate_stream", Task::Completion),
     Entry::generate("/v2/models/{}/versions/{}/generate", Task::Completion),
     Entry::generate("/v2/models/{}/versions/{}/generate_stream", Task::Completion),
-    // Tensors, of whatever the model is for, and perhaps as bytes behind the JSON.
-    Entry::generate("/v2/models/{}/infer", Task::Other).unknown(),
-    Entry::generate("/v2/models/{}/versions/{}/infer", Task::Other).unknown(),
+    // Tensors, of whatever the model is for, and perhaps as bytes behind the JSON. They may belong to a sequence, of which the
+    // model keeps the state.
+    Entry::generate("/v2/models/{}/infer", Task::Other)
+        .unknown()
+        .once(),
+    Entry::generate("/v2/models/{}/versions/{}/infer", Task::Other)
+        .unknown()
+        .once(),
     Entry::admin("/v2/models/stats"),
     Entry::admin("/v2/models/{}/stats"),
     Entry::admin("/v2/models/{}/versions/{}/stats"),

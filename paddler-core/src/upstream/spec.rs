@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::address::{InvalidUrl, is_of_paddler, parse, parse_page};
+use super::address::{InvalidUrl, is_of_paddler, parse};
 use super::{Abilities, Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
@@ -292,36 +292,6 @@ impl UpstreamSpec {
         let address = parse(&self.url)?;
         let (host, port) = address.target();
         Ok((host.to_owned(), port))
-    }
-
-    /// Where its metrics stand, if they stand elsewhere than below its URL: an upstream of the same id that is asked for nothing
-    /// else, and the path there.
-    ///
-    /// It gets the key of the upstream only at the upstream's own host and port.
-    ///
-    /// ```
-    /// use paddler_core::upstream::{Engine, UpstreamSpec};
-    ///
-    /// let mut spec = UpstreamSpec::new("gpu-1", "http://10.0.0.3:8000").unwrap();
-    /// let at = |spec: &UpstreamSpec, engine| spec.metrics_at(engine).map(|(at, path)| at.url + &path);
-    /// assert_eq!(at(&spec, Engine::Vllm), None, "they stand below its URL");
-    /// assert_eq!(at(&spec, Engine::Triton).unwrap(), "http://10.0.0.3:8002/metrics");
-    /// spec.metrics_url = Some("http://10.0.0.3:9400/page?all".into());
-    /// assert_eq!(at(&spec, Engine::Vllm).unwrap(), "http://10.0.0.3:9400/page?all");
-    /// ```
-    pub fn metrics_at(&self, engine: Engine) -> Option<(Self, String)> {
-        let (address, path) = match &self.metrics_url {
-            Some(url) => parse_page(url).ok()?,
-            None if engine == Engine::Triton => parse(&self.url).ok()?.metrics_of_triton(),
-            None => return None,
-        };
-        let mut at = self.clone();
-        at.url = address.to_string();
-        if !at.same_place(self) {
-            #[cfg(feature = "proxy")]
-            at.extensions.remove::<super::http::UpstreamKey>();
-        }
-        Some((at, path))
     }
 
     /// Whether its URL leads to the machine on which it is used, whichever that is: `localhost`, loopback, or no address at all.

@@ -134,6 +134,9 @@ fn bodies_and_replays() {
     assert_eq!((chat.body, chat.replayable), (BodyKind::Json, true));
     let audio = route("POST", "/v1/audio/transcriptions");
     assert_eq!((audio.body, audio.replayable), (BodyKind::Form, false));
+    let infer = route("POST", "/v2/models/m/infer");
+    assert_eq!((infer.body, infer.replayable), (BodyKind::Unknown, false));
+    assert!(route("POST", "/v2/models/m/versions/1/generate").replayable);
     let new = route("POST", "/v1/something/new");
     assert_eq!((new.body, new.replayable), (BodyKind::Unknown, false));
     assert!(route("GET", "/anything").replayable);
