@@ -152,8 +152,8 @@ async fn answers_name_what_was_asked_for_where_that_is_wished() {
 async fn a_stream_that_is_cut_short_ends_with_an_error_in_its_own_words() {
     let event = "data: {\"model_name\":\"llama\",\"text_output\":\"a\"}\n\n";
     let cut = move || {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 1000\r\n\r\n";
-        Do::SayAndClose(format!("{head}{event}").into_bytes())
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        Do::SayAndClose(format!("{head}{:x}\r\n{event}\r\n", event.len()).into_bytes())
     };
     let (_stubs, world) = two(ModelRule::alias("llama"), Setup::new(), cut).await;
     let path = "/v2/models/chat/generate_stream";
