@@ -12,8 +12,9 @@ use std::sync::{Arc, OnceLock};
 use paddler_core::observe::names::{self, Family};
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::levels::{Front, Way};
 use crate::support::client::{Client, ask, eventually, get, series, total};
-use crate::support::program::{Gateway, Lines};
+use crate::support::program::{Gateway, Lines, signal};
 
 /// Slots of each server.
 pub(crate) const SLOTS: usize = 4;
@@ -116,6 +117,11 @@ impl Llama {
         self.child.wait().unwrap();
     }
 
+    /// Sends a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
     pub(crate) async fn load(&self) -> Load {
         Load::read(&mut Client::to(self.address)).await
     }
@@ -185,22 +191,14 @@ impl Servers {
         [&self.a[0], &self.a[1], &self.b, &self.e]
     }
 
-    /// What stands after `--upstream` for all of them.
-    pub(crate) fn upstreams(&self) -> Vec<String> {
-        let [a1, a2, b, e] = self.all().map(Llama::url);
-        vec![
-            format!("a-1={a1}"),
-            format!("a-2={a2}"),
-            format!("b-1={b}"),
-            format!("e-1={e}"),
-        ]
-    }
-
     /// A gateway in front of all of them that knows what they serve.
-    pub(crate) async fn gateway(&self, more: &[&str]) -> Gateway {
-        let gateway = Gateway::start("gateway", &self.upstreams(), more);
-        heard_from(&gateway, &["a-1", "a-2", "b-1", "e-1"]).await;
-        gateway
+    pub(crate) async fn gateway(&self, way: Way, more: &[&str]) -> Front {
+        const IDS: [&str; 4] = ["a-1", "a-2", "b-1", "e-1"];
+        let [a1, a2, b, e] = self.all().map(Llama::url);
+        let engines = [(IDS[0], a1), (IDS[1], a2), (IDS[2], b), (IDS[3], e)];
+        let front = Front::of(way, &engines, more);
+        heard_from(&front, &IDS).await;
+        front
     }
 
     async fn idle(&self) {
