@@ -1,44 +1,47 @@
-//! What CPU time do the statuses of hundreds of agents take?
+//! What CPU time do the statuses of hundreds of agents take, and does the router answer beside them?
 //!
 //! ```sh
-//! cargo run --release -p paddler-benches --bin agents -- --agents 500 --seconds 20
+//! cargo run --release -p paddler-benches --bin agents
 //! ```
 //!
-//! The router is a process of its own, so that the time is its alone. First nobody speaks, then all agents speak once a second, as they
-//! do where nothing is new, and then four times a second, as they do where something always is. Each has an upstream of its own;
-//! nothing is sent there.
+//! The router is a process of its own, so that the time is its alone; agents, clients and whoever asks for documents are in this
+//! one. Each case has a router of its own. What is printed are the medians of the rounds, as tables in Markdown.
 
-use std::net::SocketAddr;
+mod cases;
+mod speakers;
+mod traffic;
+
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
+use cases::{Case, Seen};
 use clap::Parser;
-use http::Method;
 use paddler_benches::harness::Failure;
 use paddler_benches::harness::engines::EngineProcess;
-use paddler_benches::harness::gateway::GatewayProcess;
+use paddler_benches::harness::figures::{median, percentile};
 use paddler_benches::harness::programs::{Programs, raise_open_files};
 use paddler_benches::harness::trial::run;
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use traffic::{DOCUMENTS, Times};
 
-/// Has agents speak and tells what that costs.
+/// Has agents speak and clients ask, and tells what that costs.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many agents.
+    /// The most agents.
     #[arg(long, default_value_t = 500)]
     agents: usize,
-    /// How long each time is measured.
-    #[arg(long, default_value_t = 20)]
+    /// Requests a second, where there are any.
+    #[arg(long, default_value_t = 1_000)]
+    rate: u32,
+    /// How long each case is measured.
+    #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// How often all of them are.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
 }
 
-/// How long all may take to be there.
-const START: Duration = Duration::from_secs(60);
+/// What the one engine behind all upstreams serves.
+const MODEL: &str = "llama-3.1-8b-instruct";
 
 fn main() -> ExitCode {
     run("agents", trial)
@@ -46,106 +49,71 @@ fn main() -> ExitCode {
 
 async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Result<bool, Failure> {
     raise_open_files()?;
-    let engine = EngineProcess::start(
-        &programs.engine,
-        "one",
-        &["--face=llamacpp", "--model", "one"],
-        folder,
-    )
-    .await?;
-    let settings = "agents: {access: auto}\n";
-    let upstreams = [(engine.id.as_str(), engine.address)];
-    let mut gateway = GatewayProcess::start(&programs.paddler, folder, &upstreams, settings).await?;
-    let long = Duration::from_secs(arguments.seconds);
-    let alone = share(&mut gateway, long).await;
-    println!(
-        "nobody speaks: {alone:.1} % of a core, {} MiB",
-        gateway.memory() >> 20
-    );
-    for per_second in [1, 4] {
-        let mut speakers = JoinSet::new();
-        for number in 0..arguments.agents {
-            speakers.spawn(speak(gateway.management(), number, per_second, arguments.agents));
+    // At every address of this machine, so that each upstream has one of its own.
+    let engine =
+        "--address=0.0.0.0 --slots=1024 --prefill-tokens-per-second=inf --decode-tokens-per-second=inf";
+    let mut words: Vec<_> = ["--face=llamacpp", "--model", MODEL].into();
+    words.extend(engine.split(' '));
+    let engine = EngineProcess::start(&programs.engine, "engine", &words, folder).await?;
+    let cases = Case::all(arguments.agents, arguments.rate);
+    let mut seen = vec![Vec::new(); cases.len()];
+    for round in 0..arguments.rounds {
+        for (case, seen) in cases.iter().zip(&mut seen) {
+            eprintln!("round {} of {}: {case}", round + 1, arguments.rounds);
+            seen.push(case.run(programs, folder, &engine, arguments.seconds).await?);
         }
-        let there = async {
-            while known(&gateway).await? < arguments.agents {
-                sleep(Duration::from_millis(100)).await;
-            }
-            Ok::<_, Failure>(())
-        };
-        timeout(START, there)
-            .await
-            .map_err(|_| "not all agents are there")??;
-        let taken = share(&mut gateway, long).await;
-        if let Some(ended) = speakers.try_join_next() {
-            return Err(format!("an agent is listened to no more: {ended:?}").into());
-        }
-        let (began, all) = (Instant::now(), known(&gateway).await?);
+    }
+    print_cpu(&cases, &seen);
+    print_times(&cases, &seen);
+    let all: Vec<_> = seen.iter().flatten().collect();
+    let errors: usize = all.iter().map(|seen| seen.errors()).sum();
+    let panics: usize = all.iter().map(|seen| seen.panics).sum();
+    println!("\n{errors} errors, {panics} panics");
+    Ok(errors + panics == 0)
+}
+
+/// Of each case, what the router took.
+fn print_cpu(cases: &[Case], seen: &[Vec<Seen>]) {
+    println!("| agents | what they say | requests | user | system | of a core | memory |");
+    println!("|---:|---|---|---:|---:|---:|---:|");
+    for (case, seen) in cases.iter().zip(seen) {
+        let middle = |of: fn(&Seen) -> f64| median(seen.iter().map(of));
+        let (user, system) = (middle(|seen| seen.cpu[0]), middle(|seen| seen.cpu[1]));
+        let whole = middle(|seen| seen.cpu[0] + seen.cpu[1]);
+        let memory = middle(|seen| seen.memory as f64) / f64::from(1 << 20);
         println!(
-            "{all} agents, {per_second} a second each: {taken:.1} % of a core, {} MiB; a document of all takes {:.1} ms",
-            gateway.memory() >> 20,
-            began.elapsed().as_secs_f64() * 1e3
+            "| {} | {user:.0} ms/s | {system:.0} ms/s | {:.1} % | {memory:.0} MiB |",
+            case.columns(),
+            whole / 10.0
         );
-        // Their connections are to be gone before the next ones come.
-        speakers.shutdown().await;
-        sleep(Duration::from_secs(1)).await;
     }
-    Ok(gateway.panics() == 0)
+    println!();
 }
 
-/// The share of a core that the router takes, in percent.
-async fn share(gateway: &mut GatewayProcess, long: Duration) -> f64 {
-    let (began, before) = (Instant::now(), gateway.program().cpu());
-    sleep(long).await;
-    let taken = gateway.program().cpu().saturating_sub(before);
-    100.0 * taken.as_secs_f64() / began.elapsed().as_secs_f64()
-}
-
-/// How many agents are known.
-async fn known(gateway: &GatewayProcess) -> Result<usize, Failure> {
-    let (_, document) = gateway.manage(Method::GET, "/api/v1/agents").await?;
-    let document: Value = serde_json::from_str(&document)?;
-    Ok(document["agents"].as_array().map_or(0, Vec::len))
-}
-
-/// One agent, whose engine is a little busier each time.
-async fn speak(management: SocketAddr, number: usize, per_second: u32, agents: usize) -> Result<(), Failure> {
-    let mut stream = TcpStream::connect(management).await?;
-    let head = format!(
-        "POST /api/v1/agents/gpu-{number}/status HTTP/1.1\r\nhost: {management}\r\ntransfer-encoding: chunked\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await?;
-    let pause = Duration::from_secs(1) / per_second;
-    // Not all at once.
-    let mut next = Instant::now() + pause.mul_f64(number as f64 / agents as f64);
-    for word in 0_u64.. {
-        let mut message = json!({
-            "age_ms": 2,
-            "report": {
-                "health": "ready", "slots_total": 8, "slots_busy": word % 8, "waiting": 0,
-                "models": {"listed": [{"id": "llama-3.1-8b-instruct"}]},
-            },
-        });
-        if word == 0 {
-            message["version"] = 1.into();
-            message["beat_ms"] = 1000.into();
-            message["upstream"] =
-                json!({"url": format!("http://127.1.{}.{}:8080", number / 250, number % 250 + 1)});
+/// Of each case with requests, how long answers took, over all rounds.
+fn print_times(cases: &[Case], seen: &[Vec<Seen>]) {
+    println!("| with | what | bytes | answers | p50 | p95 | p99 | most |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    for (case, seen) in cases.iter().zip(seen) {
+        let row = |what: &str, of: &dyn Fn(&Seen) -> &Times| {
+            let mut all = Times::default();
+            seen.iter().for_each(|seen| all.join(of(seen)));
+            let mut taken = all.taken;
+            if taken.is_empty() {
+                return;
+            }
+            taken.sort_by(f64::total_cmp);
+            let [p50, p95, p99, most] = [50, 95, 99, 100].map(|percent| percentile(&taken, percent));
+            println!(
+                "| {case} | {what} | {} | {} | {p50:.1} ms | {p95:.1} ms | {p99:.1} ms | {most:.1} ms |",
+                all.bytes,
+                taken.len()
+            );
+        };
+        row("chats", &|seen| &seen.chats);
+        for (place, path) in DOCUMENTS.iter().enumerate() {
+            row(&format!("`{path}`"), &|seen| &seen.documents[place]);
         }
-        let message = format!("{message}\n");
-        let chunk = format!("{:x}\r\n{message}\r\n", message.len());
-        if let Err(error) = stream.write_all(chunk.as_bytes()).await {
-            // What it was answered says why.
-            let mut answer = vec![0; 1024];
-            let length = stream.read(&mut answer).await.unwrap_or_default();
-            return Err(format!(
-                "{error} at word {word}: {}",
-                String::from_utf8_lossy(&answer[..length])
-            )
-            .into());
-        }
-        next += pause;
-        sleep_until(next).await;
+        row("a drain, until its event", &|seen| &seen.events);
     }
-    Ok(())
 }
