@@ -124,8 +124,8 @@ async fn carry_out(
     let answer = match operation.does {
         Does::TellTree => return tree::in_force(control, asked),
         Does::FollowEvents => return events(control, asked),
+        Does::ListUpstreams => return upstreams::list(control, asked).await,
         Does::TellDocument => told(document::document()),
-        Does::ListUpstreams => told(json!({"upstreams": upstreams::all(control)})),
         Does::AddUpstream => upstreams::add(control, body).await?,
         Does::TellUpstream => told(json!(upstreams::known(control, asked.id())?)),
         Does::RemoveUpstream => upstreams::remove(control, asked.id()).await?,
