@@ -213,6 +213,11 @@ impl Router {
 
     /// All figures, as a page for Prometheus.
     pub fn metrics_page(&self) -> String {
+        self.metrics_of(&[])
+    }
+
+    /// The figures of these families, as such a page; of all, where none is named. A name that no family has, is passed over.
+    pub fn metrics_of(&self, families: &[String]) -> String {
         let inner = &*self.0;
         let now = inner.clock.now();
         let options = inner.options.load();
@@ -227,6 +232,7 @@ impl Router {
             buffered: inner.budget.held(),
             walks: Some(inner.places.walks()),
             now,
+            only: families,
         };
         page.to_string()
     }

@@ -1,5 +1,6 @@
 //! What does a scrape see?
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,6 +50,8 @@ pub struct MetricsPage<'a> {
     /// What was lost of what is told of requests, by where to.
     pub(crate) lost: Vec<(&'static str, u64)>,
     pub(crate) now: Moment,
+    /// The families that are told; none: all.
+    pub(crate) only: &'a [String],
 }
 
 impl<'a> MetricsPage<'a> {
@@ -63,13 +66,17 @@ impl<'a> MetricsPage<'a> {
             walks: None,
             lost: Vec::new(),
             now,
+            only: &[],
         }
     }
 }
 
 impl fmt::Display for MetricsPage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut writer = Writer { to: f };
+        let mut writer = Writer {
+            to: f,
+            only: self.only,
+        };
         self.requests(&mut writer)?;
         self.models(&mut writer)?;
         self.walks(&mut writer)?;
@@ -184,7 +191,7 @@ impl MetricsPage<'_> {
         page.one(&names::SNAPSHOT_AGE, age.as_secs_f64())?;
         self.pool(page)?;
         // The rows of the management API are those of this page.
-        let rows = UpstreamStatus::all(self.snapshot, self.now);
+        let rows = LazyCell::new(|| UpstreamStatus::all(self.snapshot, self.now));
         let each = |page: &mut Writer<'_, '_>, family, value: fn(&UpstreamStatus) -> Option<f64>| {
             page.each(family, &rows, value)
         };
@@ -246,6 +253,9 @@ impl MetricsPage<'_> {
 
     fn missing(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let family = &names::SIGNAL_MISSING;
+        if !page.wants(family) {
+            return Ok(());
+        }
         page.head(family)?;
         self.snapshot
             .iter()
@@ -273,10 +283,19 @@ fn truth(is: bool) -> f64 {
 /// Writes families as the format wants them.
 struct Writer<'f, 'b> {
     to: &'f mut fmt::Formatter<'b>,
+    only: &'f [String],
 }
 
 impl Writer<'_, '_> {
+    /// Whether somebody asks for this family, or for a part of it such as its buckets.
+    fn wants(&self, family: &Family) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name.starts_with(family.name))
+    }
+
     fn head(&mut self, family: &Family) -> fmt::Result {
+        if !self.wants(family) {
+            return Ok(());
+        }
         let Family { name, help, kind, .. } = family;
         writeln!(self.to, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str())
     }
@@ -284,6 +303,9 @@ impl Writer<'_, '_> {
     /// One line, with a value for each of the family's labels.
     fn sample(&mut self, family: &Family, suffix: &str, labels: &[&str], value: f64) -> fmt::Result {
         debug_assert_eq!(family.labels.len(), labels.len(), "{}", family.name);
+        if !self.wants(family) {
+            return Ok(());
+        }
         write!(self.to, "{}{suffix}", family.name)?;
         for (at, (name, label)) in family.labels.iter().zip(labels).enumerate() {
             let open = if at == 0 { '{' } else { ',' };
@@ -302,9 +324,12 @@ impl Writer<'_, '_> {
     fn each(
         &mut self,
         family: &Family,
-        rows: &[UpstreamStatus],
+        rows: &LazyCell<Vec<UpstreamStatus>, impl FnOnce() -> Vec<UpstreamStatus>>,
         value: impl Fn(&UpstreamStatus) -> Option<f64>,
     ) -> fmt::Result {
+        if !self.wants(family) {
+            return Ok(());
+        }
         self.head(family)?;
         rows.iter().try_for_each(|row| match value(row) {
             Some(value) => self.sample(family, "", &[&row.id], value),
@@ -336,6 +361,9 @@ impl Writer<'_, '_> {
     }
 
     fn bucket(&mut self, family: &Family, labels: &[&str], bound: &str, so_far: u64) -> fmt::Result {
+        if !self.wants(family) {
+            return Ok(());
+        }
         write!(self.to, "{}_bucket{{", family.name)?;
         for (name, label) in family.labels.iter().zip(labels) {
             write!(self.to, "{name}=\"{}\",", Escaped(label))?;
