@@ -115,10 +115,9 @@ impl Case {
         seconds: u64,
     ) -> Result<Seen, Failure> {
         let settings = "agents: {access: auto}\n";
-        // Without agents all goes to one upstream, which is polled.
+        // One more upstream, which is polled.
         let upstreams = [(engine.id.as_str(), engine.address)];
-        let upstreams = if self.agents == 0 { &upstreams[..] } else { &[] };
-        let mut gateway = GatewayProcess::start(&programs.paddler, folder, upstreams, settings).await?;
+        let mut gateway = GatewayProcess::start(&programs.paddler, folder, &upstreams, settings).await?;
         let place = (engine.address.port(), MODEL);
         let mut agents = speakers::start(gateway.management(), self.agents, self.news, place);
         let there = async {

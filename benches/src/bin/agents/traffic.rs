@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use paddler_benches::harness::Failure;
 use paddler_benches::harness::http::Connection;
 use serde_json::json;
@@ -145,30 +146,33 @@ pub(crate) async fn events(management: SocketAddr, upstream: &str, time: Duratio
     let mut writer = Connection::open(management).await?;
     let (mut times, end) = (Times::default(), Instant::now() + time);
     let name = format!("\"{upstream}\"");
-    for verb in ["drain", "undrain"].into_iter().cycle() {
-        if Instant::now() >= end {
-            break;
+    // Whoever was drained is let back in.
+    while Instant::now() < end {
+        for verb in ["drain", "undrain"] {
+            let began = Instant::now();
+            let path = format!("/api/v1/upstreams/{upstream}/{verb}");
+            asked(&mut writer, Method::POST, &path, HeaderMap::new(), Bytes::new()).await?;
+            let heard = timeout(PATIENCE, event_of(&mut stream, &name)).await;
+            let heard = heard.unwrap_or_else(|_| Err("no event".into()));
+            times.add(began.elapsed(), heard);
+            sleep(EVERY).await;
         }
-        let began = Instant::now();
-        let path = format!("/api/v1/upstreams/{upstream}/{verb}");
-        asked(&mut writer, Method::POST, &path, HeaderMap::new(), Bytes::new()).await?;
-        let heard = async {
-            let mut text = String::new();
-            // An event ends with an empty line.
-            while !text
-                .rsplit_once("\n\n")
-                .is_some_and(|(whole, _)| whole.contains(&name))
-            {
-                let frame = stream.frame().await.ok_or("the events end")??;
-                text.push_str(&String::from_utf8_lossy(
-                    frame.data_ref().map_or(&[], |data| data),
-                ));
-            }
-            Ok(text.len())
-        };
-        let answer = timeout(PATIENCE, heard).await;
-        times.add(began.elapsed(), answer.unwrap_or_else(|_| Err("no event".into())));
-        sleep(EVERY).await;
     }
     Ok(times)
+}
+
+/// Waits for an event that has this in it. Tells how long all is that came until then.
+async fn event_of(stream: &mut Incoming, name: &str) -> Result<usize, Failure> {
+    let mut text = String::new();
+    // An event ends with an empty line.
+    while !text
+        .rsplit_once("\n\n")
+        .is_some_and(|(whole, _)| whole.contains(name))
+    {
+        let frame = stream.frame().await.ok_or("the events end")??;
+        text.push_str(&String::from_utf8_lossy(
+            frame.data_ref().map_or(&[], |data| data),
+        ));
+    }
+    Ok(text.len())
 }
