@@ -289,7 +289,11 @@ struct Writer<'f, 'b> {
 impl Writer<'_, '_> {
     /// Whether somebody asks for this family, or for a part of it such as its buckets.
     fn wants(&self, family: &Family) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name.starts_with(family.name))
+        let is_of_it = |name: &String| {
+            let part = name.strip_prefix(family.name);
+            part.is_some_and(|part| ["", "_bucket", "_sum", "_count"].contains(&part))
+        };
+        self.only.is_empty() || self.only.iter().any(is_of_it)
     }
 
     fn head(&mut self, family: &Family) -> fmt::Result {
