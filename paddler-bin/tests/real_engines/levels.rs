@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::servers::Llama;
+use crate::servers::{Llama, Servers, heard_from};
 use crate::support::client::{Client, Reply, ask, eventually, get, post, streamed};
 use crate::support::program::{Gateway, Program};
 
@@ -77,6 +77,18 @@ impl Front {
         for (id, _) in engines {
             is_ready(&front, id).await;
         }
+        front
+    }
+}
+
+impl Servers {
+    /// A gateway in front of all of them that knows what they serve.
+    pub(crate) async fn gateway(&self, way: Way, more: &[&str]) -> Front {
+        const IDS: [&str; 4] = ["a-1", "a-2", "b-1", "e-1"];
+        let [a1, a2, b, e] = self.all().map(Llama::url);
+        let engines = [(IDS[0], a1), (IDS[1], a2), (IDS[2], b), (IDS[3], e)];
+        let front = Front::of(way, &engines, more);
+        heard_from(&front, &IDS).await;
         front
     }
 }

@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use paddler_core::observe::names::{self, Family};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::levels::{Front, Way};
 use crate::support::client::{Client, ask, eventually, get, series, total};
 use crate::support::program::{Gateway, Lines, signal};
 
@@ -189,16 +188,6 @@ impl Servers {
 
     pub(crate) fn all(&self) -> [&Llama; 4] {
         [&self.a[0], &self.a[1], &self.b, &self.e]
-    }
-
-    /// A gateway in front of all of them that knows what they serve.
-    pub(crate) async fn gateway(&self, way: Way, more: &[&str]) -> Front {
-        const IDS: [&str; 4] = ["a-1", "a-2", "b-1", "e-1"];
-        let [a1, a2, b, e] = self.all().map(Llama::url);
-        let engines = [(IDS[0], a1), (IDS[1], a2), (IDS[2], b), (IDS[3], e)];
-        let front = Front::of(way, &engines, more);
-        heard_from(&front, &IDS).await;
-        front
     }
 
     async fn idle(&self) {
