@@ -278,6 +278,8 @@ pub(crate) enum EngineArg {
     Ollama,
     /// Any other OpenAI-compatible endpoint.
     Openai,
+    /// Anthropic's API, and what speaks as it does.
+    Anthropic,
     /// Another Paddler, with upstreams of its own.
     Paddler,
 }
@@ -294,6 +296,7 @@ impl EngineArg {
             Self::Triton => "triton",
             Self::Ollama => "ollama",
             Self::Openai => "openai",
+            Self::Anthropic => "anthropic",
             Self::Paddler => "paddler",
         }
     }

@@ -25,8 +25,15 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
         return Ok(());
     }
     let config = sound(check, &text, check.r#for.mode())?;
-    let listed = settings::list(&config)?.map_or(0, |listed| listed.upstreams.len());
-    let upstreams = match config.upstreams.len() + listed {
+    let listed = settings::list(&config)?.map_or(Vec::new(), |listed| listed.upstreams);
+    if config.upstreams.len() + listed.len() > 0 {
+        for (name, model) in config.vain_fallbacks(&listed) {
+            tracing::warn!(
+                "{file}: models.{name}.fallback: no upstream has {model:?}, so nobody falls back to it"
+            );
+        }
+    }
+    let upstreams = match config.upstreams.len() + listed.len() {
         0 if config.upstreams_file.is_some() => "no upstream in its list yet".to_owned(),
         0 => "no upstream, so --upstream is needed".to_owned(),
         1 => "1 upstream".to_owned(),

@@ -2,6 +2,7 @@
 //!
 //! Asked of the engines as they are now, or of a snapshot that was taken of a router while it served. Nothing is sent there.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -43,7 +44,12 @@ pub(crate) fn explain(args: &Explain) -> Result<(), Failure> {
             };
             let snapshot = recorded(file, Arc::new(config.tree))?;
             let now = snapshot.published();
-            walk(&snapshot, &facts(args, &body, &config.models, now)?, now)
+            walk(
+                &snapshot,
+                &facts(args, &body, &config.models, now)?,
+                &config.models,
+                now,
+            )
         }
         None => crate::to_its_end(live(args, &body))?,
     };
@@ -74,11 +80,18 @@ fn facts(args: &Explain, body: &[u8], models: &ModelRules, now: Moment) -> Resul
     Ok(facts)
 }
 
-fn walk(snapshot: &Snapshot, facts: &RequestFacts, now: Moment) -> Explained {
-    let (view, mut why) = (facts.as_facts(), Explanation::default());
-    let ask = Ask::new(&view, now, facts.seed);
-    let _outcome = snapshot.pick(&ask, &mut Scratch::default(), &mut why);
-    why.data(snapshot.tree(), NAMED).of(facts)
+fn walk(snapshot: &Snapshot, facts: &RequestFacts, models: &ModelRules, now: Moment) -> Explained {
+    let one = |facts: &RequestFacts| {
+        let (view, mut why) = (facts.as_facts(), Explanation::default());
+        let ask = Ask::new(&view, now, facts.seed);
+        let _outcome = snapshot.pick(&ask, &mut Scratch::default(), &mut why);
+        Ok::<_, Infallible>(why.data(snapshot.tree(), NAMED))
+    };
+    let others = models
+        .fallback(facts)
+        .map_or(Vec::new(), |fallback| fallback.models);
+    let Ok(why) = one(facts).and_then(|why| why.of(facts).or_else(facts, &others, one));
+    why
 }
 
 /// What `GET /api/v1/snapshot` has told.
@@ -144,5 +157,6 @@ async fn live(args: &Explain, body: &[u8]) -> Result<Explained, Failure> {
             tracing::warn!(upstream = %entry.spec().id, %failure, "does not say how it is");
         }
     }
-    Ok(walk(&snapshot, &facts(args, body, &config.models, now)?, now))
+    let facts = facts(args, body, &config.models, now)?;
+    Ok(walk(&snapshot, &facts, &config.models, now))
 }

@@ -165,3 +165,59 @@ async fn without_keys_other_machines_are_told_neither_what_upstreams_are_nor_whe
         assert!(error.contains("management_key_file"), "{path}: {error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_model_has_no_place_another_one_serves_it_and_that_can_be_seen() {
+    let (small, hosted) = (engine("small").await, engine("hosted").await);
+    let key = path("fallback-key.txt", "sk-own\n");
+    let file = path(
+        "fallback.yaml",
+        &format!(
+            "listen: 127.0.0.1:0\nmanagement: 127.0.0.1:0\nupstreams:\n  - {{id: a, url: \"{}\", models: [small]}}\n  \
+             - {{id: b, url: \"{}/v1\", engine: openai, models: [hosted], traffic: fallback, api_key_file: {key}}}\n\
+             models:\n  big: {{fallback: [gone, small]}}\n  other: {{fallback: [hosted], patience: 0s}}\n",
+            small.url(),
+            hosted.url()
+        ),
+    );
+    let checked = run(&["check", &file], &[]).await;
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(
+        checked
+            .log
+            .contains("models.big.fallback: no upstream has \"gone\"")
+            && !checked.log.contains("hosted"),
+        "{}",
+        checked.log
+    );
+    let body = path("fallback-other.json", &chat("other", 1).to_string());
+    let why = explained(&["--config", &file, "--request", &body]).await;
+    assert_eq!(
+        (&why["outcome"], &why["fallback"][0]["picked"]),
+        (&json!("never"), &json!(["b"])),
+        "{why:#}"
+    );
+
+    let gateway = Gateway::by(&file);
+    eventually("both are known", async || {
+        ask(gateway.address, get("/health")).await.status == 200
+    })
+    .await;
+    for (model, by) in [("big", Some("small")), ("other", Some("hosted")), ("small", None)] {
+        let answer = ask(gateway.address, post("/v1/chat/completions", &chat(model, 1))).await;
+        let told = answer
+            .headers
+            .get("x-paddler-fallback")
+            .map(|model| model.to_str().unwrap());
+        assert_eq!((answer.status, told), (200, by), "{answer:?}");
+    }
+    let refused = ask(gateway.address, post("/v1/chat/completions", &chat("hosted", 1))).await;
+    assert_eq!(refused.status, 404, "it is there for others alone");
+    let decisions = ask(gateway.management, get("/api/v1/decisions")).await.json();
+    let told = decisions["decisions"].as_array().unwrap().iter();
+    let fell: Vec<_> = told
+        .filter_map(|one| one["attempts"][0]["fallback"].as_str())
+        .collect();
+    assert_eq!(fell.len(), 2, "{decisions:#}");
+    assert!(fell.contains(&"small") && fell.contains(&"hosted"), "{fell:?}");
+}

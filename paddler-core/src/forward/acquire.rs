@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use super::fallback::Chain;
 use super::no_place::Circumstances;
 use super::refusal::Refusal;
 use super::router::Router;
-use super::waiting::Owed;
+use super::waiting::{NoPlace, Owed};
 use crate::queue::{Charge, Tried, Used};
 use crate::request::RequestFacts;
 use crate::upstream::{Lease, UpstreamId, UpstreamSpec};
@@ -69,24 +70,80 @@ impl Router {
     ///
     /// [`StatusLoop`]: crate::status::StatusLoop
     pub async fn acquire(&self, facts: &RequestFacts, tried: &Tried) -> Result<Acquired, Refusal> {
+        self.acquire_along(&mut Chain::alone(facts), tried).await
+    }
+
+    /// The same, and where the model has no place, one of those that serve it [otherwise](crate::request::Fallback) by the rules of
+    /// the options. `facts` then asks for that model: what the host sends has to, too. Who is to go nowhere else, since he builds on
+    /// what was kept somewhere, is for [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paddler_core::Clock;
+    /// use paddler_core::forward::{Router, RouterOptions};
+    /// use paddler_core::queue::Tried;
+    /// use paddler_core::request::{Facts, ModelRule, ModelRules, RequestFacts};
+    /// use paddler_core::schedule::trees;
+    /// use paddler_core::status::{StatusBoard, StatusEvent, StatusLoop};
+    /// use paddler_core::upstream::{ModelEntry, Models, UpstreamSpec, http::HttpConnect};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (clock, board) = (Clock::new(), StatusBoard::new(trees::gateway()));
+    /// let statuses = StatusLoop::start(board, vec![], Arc::new(HttpConnect::default()), None, clock);
+    /// let small = UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?;
+    /// let small = small.models(Models::Listed(vec![ModelEntry::new("small")]));
+    /// statuses.apply(StatusEvent::Upsert(small)).await?;
+    /// let mut options = RouterOptions::default();
+    /// options.models = Arc::new(ModelRules::new([("big", ModelRule::default().or_else(["small"]))]).unwrap());
+    /// let router = Router::new(statuses.published(), clock, options);
+    ///
+    /// let mut facts = RequestFacts::from(Facts::new().model("big").arrived(clock.now()));
+    /// let acquired = router.acquire_or_fallback(&mut facts, &Tried::default()).await.unwrap();
+    /// assert_eq!(acquired.lease.upstream().as_str(), "gpu-1");
+    /// assert_eq!((facts.model.as_deref(), facts.instead_of.as_deref()), (Some("small"), Some("big")));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), of its own model; the message says what else was asked for.
+    pub async fn acquire_or_fallback(
+        &self,
+        facts: &mut RequestFacts,
+        tried: &Tried,
+    ) -> Result<Acquired, Refusal> {
+        let (own, options) = (facts.clone(), self.options_in_force());
+        let mut chain = Chain::of(&own, &options.models, self.clock().now());
+        let acquired = self.acquire_along(&mut chain, tried).await?;
+        *facts = chain.facts().clone();
+        facts.patience = own.patience;
+        Ok(acquired)
+    }
+
+    async fn acquire_along(&self, chain: &mut Chain<'_>, tried: &Tried) -> Result<Acquired, Refusal> {
         let (places, options) = (self.places(), self.options_in_force());
-        match places.place(facts, tried).await {
-            Ok(place) => Ok(Acquired {
-                lease: place.lease,
-                spec: place.spec,
-                alternatives: place.alternatives,
-                charge: place.owed.map(Owed::into_charge),
-            }),
-            Err(no_place) => Err(no_place.refusal(&Circumstances {
+        let no_place = match chain.place(places, tried, self.clock()).await {
+            Ok(place) => {
+                return Ok(Acquired {
+                    lease: place.lease,
+                    spec: place.spec,
+                    alternatives: place.alternatives,
+                    charge: place.owed.map(Owed::into_charge),
+                });
+            }
+            Err(no_place) => no_place.unwrap_or_else(NoPlace::in_vain),
+        };
+        Err(chain.refusal(
+            no_place,
+            &Circumstances {
                 places,
                 models: &options.models,
                 published: self.published(),
                 now: self.clock().now(),
                 retry_after: options.retry_after,
-                facts,
+                facts: chain.facts(),
                 client: None,
-            })),
-        }
+            },
+        ))
     }
 
     /// What an [`acquired`](Self::acquire) request has used in the end is known now, so that its tenant is charged for that

@@ -12,6 +12,7 @@
 //! [`health`](crate::health) makes of it what it will.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,9 +22,10 @@ use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
 use super::body::{Body, BoxError};
-use super::headers::{ABOUT_THE_ANSWER, settle_length, strip_hop_by_hop};
+use super::headers::{ABOUT_THE_ANSWER, set_length, settle_length, strip_hop_by_hop};
 use super::held::Held;
-use super::refusal::{REASON, is_of_the_router};
+use super::refusal::{REASON, Refusal, is_of_the_router};
+use super::rewrite::{self, Naming};
 use super::timeouts::{Allowed, Stages, WHOLE};
 use super::trace;
 use super::upgrade;
@@ -53,9 +55,34 @@ pub(super) struct Outgoing {
     pub(super) websocket: bool,
     /// What a host gives its transport, and what it is told of the request then.
     pub(super) carried: Option<(Carried, Dispatch)>,
+    /// Where its body says for which model it is.
+    pub(super) naming: Naming,
+    /// The model that it asks for. `None`: any.
+    pub(super) model: Option<Arc<str>>,
 }
 
 impl Outgoing {
+    /// Makes it ask for this model, wherever it says so.
+    pub(super) fn ask_for(&mut self, model: &Arc<str>) -> Result<(), Refusal> {
+        if self.model.as_ref() == Some(model) {
+            return Ok(());
+        }
+        let changed = self.naming.ask_for(model, &mut self.held)?;
+        if changed {
+            set_length(&mut self.headers, self.held.bytes());
+        }
+        self.uri = self.naming.in_uri(std::mem::take(&mut self.uri), model)?;
+        let before = self.model.replace(model.clone());
+        if let (Some(before), true) = (before, self.websocket) {
+            self.uri = rewrite::in_query(std::mem::take(&mut self.uri), &before, model)?;
+        }
+        if let Some((_, dispatch)) = &mut self.carried {
+            dispatch.model = Some(model.clone());
+            dispatch.rewritten |= changed;
+        }
+        Ok(())
+    }
+
     fn request(&self, replay: bool, alternatives: Vec<UpstreamId>) -> Request<Body> {
         let mut request = Request::new(self.held.body());
         if replay {

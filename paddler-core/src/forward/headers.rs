@@ -61,7 +61,7 @@ pub(super) fn settle_length(headers: &mut HeaderMap) -> bool {
 }
 
 /// Announces so many bytes. What says so already stays: a value that is made anew takes room of its own.
-fn set_length(headers: &mut HeaderMap, length: u64) {
+pub(super) fn set_length(headers: &mut HeaderMap, length: u64) {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let (first, more) = (values.next(), values.next());
     let plain = |value: &HeaderValue| value.as_bytes() == b"0" || !value.as_bytes().starts_with(b"0");

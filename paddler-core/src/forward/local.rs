@@ -88,8 +88,10 @@ pub(super) fn rows<'a>(
     (rules, client): (&'a ModelRules, Option<&Client>),
 ) -> BTreeMap<&'a str, Option<&'a ModelRow>> {
     let his = |name: &str| client.is_none_or(|client| client.may_ask(name, rules, snapshot));
-    let mut rows: BTreeMap<&str, Option<&ModelRow>> =
-        snapshot.models().map(|(name, row)| (name, Some(row))).collect();
+    let reached = snapshot
+        .models()
+        .filter(|(name, _)| snapshot.is_served(Some(name), false));
+    let mut rows: BTreeMap<&str, Option<&ModelRow>> = reached.map(|(name, row)| (name, Some(row))).collect();
     for alias in rules.aliases() {
         // What an upstream has under this name is not what is meant by it.
         rows.remove(&**alias);
@@ -103,7 +105,9 @@ pub(super) fn rows<'a>(
 
 /// Whether somebody serves one of the models that the name stands for.
 fn is_served(alias: &str, rules: &ModelRules, snapshot: &Snapshot) -> bool {
-    rules.targets(alias).any(|target| snapshot.is_served(&target))
+    rules
+        .targets(alias)
+        .any(|target| snapshot.is_served(Some(&target), false))
 }
 
 fn entry(name: &str, parent: Option<&str>) -> Value {

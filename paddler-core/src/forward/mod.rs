@@ -1,7 +1,7 @@
 //! How does a request get to the upstream and its answer back?
 //!
 //! One pipeline for every route: `admission` judges who asks for what, `intake` reads and scans the body, `waiting` finds
-//! a place for it, `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
+//! a place for it, for another model too (`fallback`), `attempt` sends it and `sending` says whether again, `relay` passes the answer on and holds the lease
 //! until its end, and `metered` tells whoever pays what it used. `router::passage` strings them together, in [`Router`].
 //! [`serve`] puts it behind a listener: `accept` lets clients in, `serving` speaks with one of them.
 //!
@@ -87,6 +87,7 @@
 //! | header | says |
 //! |---|---|
 //! | `x-paddler-reason` | why it was refused here |
+//! | `x-paddler-fallback` | which model answered, where the one that was asked for had no place and [another](crate::request::Fallback) served it |
 //! | `x-paddler-upstream` | which upstream answered, where `forwarding.name_upstream` says always, and where it is explained |
 //! | `x-paddler-explain` | the way through the tree in a line of at most 1 KiB, where that was asked for; where nobody was found, why |
 //! | `retry-after`, `retry-after-ms` | when to come again |
@@ -117,6 +118,7 @@ mod background;
 mod body;
 #[cfg(feature = "decompress")]
 mod decode;
+mod fallback;
 mod form;
 mod forwarded;
 mod headers;

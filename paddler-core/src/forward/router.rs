@@ -244,7 +244,8 @@ impl Router {
     }
 
     /// Where a request would go now, and why; nothing is reserved, and nobody waits. `most`: how many upstreams each list names.
-    /// A name that stands for others counts as what is drawn for it. What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
+    /// A name that stands for others counts as what is drawn for it; where its model has no place, those that serve it otherwise are
+    /// told too. What [`RequestFacts`] do not tell does not count: keys and what they open, and who waits already.
     ///
     /// ```
     /// use paddler_core::{Clock, Moment};
@@ -267,8 +268,13 @@ impl Router {
     pub fn explain(&self, facts: &RequestFacts, most: usize) -> Result<Explained, NodePanicked> {
         let mut facts = facts.clone();
         self.0.options.load().models.resolve(&mut facts);
-        let why = self.0.places.explain(&facts, most).map_err(NodePanicked)?;
-        Ok(why.of(&facts))
+        let options = self.0.options.load();
+        let walk = |facts: &RequestFacts| self.0.places.explain(facts, most).map_err(NodePanicked);
+        let others = options
+            .models
+            .fallback(&facts)
+            .map_or(Vec::new(), |fallback| fallback.models);
+        walk(&facts)?.of(&facts).or_else(&facts, &others, walk)
     }
 
     /// Answers a request that its host refuses before it gets here: counted and logged as the router's own refusals are.

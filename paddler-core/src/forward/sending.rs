@@ -8,18 +8,18 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::attempt::{Answered, Failed, How, Outgoing, Says, attempt};
 use super::body::Body;
+use super::fallback::Chain;
 use super::no_place::Circumstances;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
 use super::shown::Shown;
 use super::story::Story;
-use super::waiting::{NAMED, NoPlace, Owed, Places};
+use super::waiting::{NAMED, NoPlace, Owed, Place, Places};
 use crate::clock::Clock;
 use crate::health::FaultReceipt;
 use crate::observe::Metrics;
 use crate::queue::{Priority, RetryBudget, Tried, Used};
-use crate::request::RequestFacts;
 use crate::schedule::{Class, Detail};
 use crate::status::Published;
 use crate::upstream::UpstreamId;
@@ -63,8 +63,8 @@ fn end(with: Result<Response<Body>, Refusal>) -> Judgement {
 /// One request, until somebody answers it.
 pub(super) struct Sending<'a> {
     means: Means<'a>,
-    facts: &'a RequestFacts,
-    outgoing: &'a Outgoing,
+    chain: Chain<'a>,
+    outgoing: &'a mut Outgoing,
     tried: Tried,
     /// It was sent once more though it may have been seen.
     replayed: bool,
@@ -82,6 +82,10 @@ pub(super) struct Sending<'a> {
     receipts: Vec<FaultReceipt>,
     /// What the client gets if nobody else takes it.
     last: Option<Result<Response<Body>, Refusal>>,
+    /// That was said of its own model.
+    last_of_own: bool,
+    /// It has had a place.
+    was_placed: bool,
     /// When the upstream that refused with `last` can be asked again.
     soonest: Option<Duration>,
 }
@@ -89,14 +93,14 @@ pub(super) struct Sending<'a> {
 impl<'a> Sending<'a> {
     pub(super) fn new(
         means: Means<'a>,
-        facts: &'a RequestFacts,
-        outgoing: &'a Outgoing,
+        chain: Chain<'a>,
+        outgoing: &'a mut Outgoing,
         in_use: Option<&'a mut InUse>,
         (story, shown): (&'a mut Story, &'a mut Shown),
     ) -> Self {
         Self {
             means,
-            facts,
+            chain,
             outgoing,
             tried: Tried::default(),
             replayed: false,
@@ -107,78 +111,121 @@ impl<'a> Sending<'a> {
             shown,
             receipts: Vec::new(),
             last: None,
+            last_of_own: false,
+            was_placed: false,
             soonest: None,
         }
     }
 
     /// Finds a place and sends, as often as it is safe and of use.
     pub(super) async fn run(&mut self) -> Result<Outcome, Refusal> {
+        let mut attempts = 0;
+        loop {
+            let place = match self.place().await? {
+                Ok(place) => place,
+                Err(no_place) => return self.give_up(no_place),
+            };
+            if let ControlFlow::Break(end) = self.send(place).await {
+                return end;
+            }
+            attempts += 1;
+            if attempts >= self.means.options.retry.attempts {
+                self.means.metrics.not_retried("attempts");
+                if !self.chain.give_up(self.means.clock.now()) {
+                    return self.out_of_attempts();
+                }
+                attempts = 0;
+            }
+        }
+    }
+
+    /// A place, and the request made to ask for the model that has it.
+    async fn place(&mut self) -> Result<Result<Place, Option<NoPlace>>, Refusal> {
         let Means {
             places,
             clock,
-            options,
             metrics,
             retries,
             published,
             ..
         } = self.means;
-        for attempts in 0..options.retry.attempts {
-            let mut place = match places.place(self.facts, &self.tried).await {
-                Ok(place) => place,
-                Err(no_place) => return self.give_up(no_place),
-            };
-            if attempts == 0 {
-                // Who finds no place adds nothing to what may be sent again.
-                retries.request(clock.now());
-                let waited = clock.now().since(self.facts.arrived);
-                metrics.waited(Priority::of(self.facts.priority), waited);
-            }
-            self.shown.placed(&place);
-            let traceparent = self.story.placed(&mut place, || places.next_seed());
-            self.once = place.upstream.sends_once();
-            let how = How {
-                clock,
-                published,
-                once: self.once,
-                replayable: self.facts.replayable && !self.once,
-                replay: self.replayed,
-                traceparent: traceparent.as_ref(),
-            };
-            let mut owed = place.owed.take();
-            if let Some(owed) = &mut owed {
-                owed.sent(self.facts.stream);
-            }
-            self.say_worked_on(true);
-            let result = attempt(place, self.outgoing, how).await;
-            self.story.attempted(&result);
-            self.shown.attempted(&result);
-            match result {
-                Ok(answered) => {
-                    if let Some(owed) = &mut owed {
-                        owed.answered();
-                    }
-                    return Ok(Outcome::Live(answered, owed));
-                }
-                Err(failed) => {
-                    let was_no_work = failed.was_no_work();
-                    self.was_work |= !was_no_work;
-                    self.say_worked_on(self.was_work);
-                    let judgement = self.judge(failed);
-                    // What is sent once more is paid for there, and not twice.
-                    if let Some(owed) = owed.filter(|_| was_no_work || judgement.is_continue()) {
-                        owed.settle(Used::Nothing);
-                    }
-                    if let ControlFlow::Break(end) = judgement {
-                        return end;
-                    }
-                }
+        let place = match self.chain.place(places, &self.tried, clock).await {
+            Ok(place) => place,
+            Err(no_place) => return Ok(Err(no_place)),
+        };
+        if !std::mem::replace(&mut self.was_placed, true) {
+            // Who finds no place adds nothing to what may be sent again.
+            retries.request(clock.now());
+            let facts = self.chain.facts();
+            metrics.waited(Priority::of(facts.priority), clock.now().since(facts.arrived));
+        }
+        if let Some(model) = self
+            .chain
+            .facts()
+            .model
+            .as_ref()
+            .filter(|_| self.chain.has_others())
+            && self.outgoing.model.as_ref() != Some(model)
+        {
+            self.outgoing.ask_for(model)?;
+            if let Some((to, rule)) = self.chain.instead() {
+                metrics.fell_back(rule, to, &published.load());
+                tracing::debug!(model = %rule, %to, "no place for its own model");
             }
         }
-        self.out_of_attempts()
+        Ok(Ok(place))
+    }
+
+    /// Sends it there.
+    async fn send(&mut self, mut place: Place) -> Judgement {
+        let Means {
+            places,
+            clock,
+            published,
+            ..
+        } = self.means;
+        let instead = self.chain.instead().map(|(model, _)| model.clone());
+        self.shown.placed(&place, instead.as_ref());
+        let traceparent = self.story.placed(&mut place, instead, || places.next_seed());
+        self.once = place.upstream.sends_once();
+        let how = How {
+            clock,
+            published,
+            once: self.once,
+            replayable: self.chain.facts().replayable && !self.once,
+            replay: self.replayed,
+            traceparent: traceparent.as_ref(),
+        };
+        let mut owed = place.owed.take();
+        if let Some(owed) = &mut owed {
+            owed.sent(self.chain.facts().stream);
+        }
+        self.say_worked_on(true);
+        let result = attempt(place, self.outgoing, how).await;
+        self.story.attempted(&result);
+        self.shown.attempted(&result);
+        match result {
+            Ok(answered) => {
+                if let Some(owed) = &mut owed {
+                    owed.answered();
+                }
+                ControlFlow::Break(Ok(Outcome::Live(answered, owed)))
+            }
+            Err(failed) => {
+                let was_no_work = failed.was_no_work();
+                self.was_work |= !was_no_work;
+                self.say_worked_on(self.was_work);
+                let judgement = self.judge(failed);
+                // What is sent once more is paid for there, and not twice.
+                if let Some(owed) = owed.filter(|_| was_no_work || judgement.is_continue()) {
+                    owed.settle(Used::Nothing);
+                }
+                judgement
+            }
+        }
     }
 
     fn out_of_attempts(&mut self) -> Result<Outcome, Refusal> {
-        self.means.metrics.not_retried("attempts");
         // Each attempt that ends up here has left something to tell, but for one that was only to be sent once more.
         let last = self.last.take();
         last.unwrap_or_else(|| {
@@ -241,8 +288,7 @@ impl<'a> Sending<'a> {
             return end(Err(self.not_kept(refusal)));
         }
         self.means.metrics.retried("not_sent");
-        self.last = Some(Err(refusal));
-        self.soonest = None;
+        self.keep(Err(refusal), None);
         self.tried.add(upstream, self.means.clock.now(), None);
         ControlFlow::Continue(())
     }
@@ -260,9 +306,9 @@ impl<'a> Sending<'a> {
         let now = self.means.clock.now();
         let mut elsewhere = self.tried.clone();
         elsewhere.add(upstream.clone(), now, Some(AWAY));
-        if self.means.places.others_could(self.facts, &elsewhere) {
+        if self.means.places.others_could(self.chain.facts(), &elsewhere) {
             self.tried = elsewhere;
-        } else if self.facts.weight > 0 {
+        } else if self.chain.facts().weight > 0 {
             self.tried.add(upstream.clone(), now, None);
         }
         // Who takes no room never waits, so it goes back there at once, in a new connection.
@@ -289,8 +335,7 @@ impl<'a> Sending<'a> {
         // Of several who ask for patience, the client hears the one who asks for the least.
         let again = says.asked.unwrap_or(Duration::MAX);
         if self.soonest.is_none_or(|soonest| again <= soonest) {
-            self.last = Some(answer);
-            self.soonest = Some(again);
+            self.keep(answer, Some(again));
         }
         // An engine that loads says when it is done by taking requests, so it is asked again soon.
         let away = says.asked.or(says.limits.then_some(AWAY));
@@ -314,8 +359,7 @@ impl<'a> Sending<'a> {
         }
         self.means.metrics.retried("no_byte");
         self.replayed = true;
-        self.last = Some(answer);
-        self.soonest = None;
+        self.keep(answer, None);
         // Elsewhere: if it is the request that breaks its engine, one is enough.
         self.tried
             .add(upstream, self.means.clock.now(), Some(Duration::MAX));
@@ -334,7 +378,7 @@ impl<'a> Sending<'a> {
                 format!("the request was sent twice and twice no answer came back; the last time {message}");
             return Err(Refusal::new(StatusCode::BAD_GATEWAY, "suspect_request", message));
         }
-        if !self.facts.replayable || self.once {
+        if !self.chain.facts().replayable || self.once {
             self.means.metrics.not_retried("not_replayable");
             return Err(self.broke(message));
         }
@@ -343,6 +387,15 @@ impl<'a> Sending<'a> {
             return Err(self.not_kept(refusal));
         }
         Ok(())
+    }
+
+    /// What the client gets if nobody else takes it, and when who said so can be asked again. What was said of its own model
+    /// counts before what is said of others.
+    fn keep(&mut self, last: Result<Response<Body>, Refusal>, soonest: Option<Duration>) {
+        let of_own = self.chain.is_own();
+        if of_own || !self.last_of_own {
+            (self.last, self.soonest, self.last_of_own) = (Some(last), soonest, of_own);
+        }
     }
 
     fn within_budget(&self) -> bool {
@@ -362,7 +415,8 @@ impl<'a> Sending<'a> {
 
     /// The client may ask again what may be done twice.
     fn broke(&self, message: String) -> Refusal {
-        Refusal::new(StatusCode::BAD_GATEWAY, "upstream_broke", message).should_retry(self.facts.replayable)
+        Refusal::new(StatusCode::BAD_GATEWAY, "upstream_broke", message)
+            .should_retry(self.chain.facts().replayable)
     }
 
     /// It would have been sent again, had its body been kept.
@@ -376,15 +430,20 @@ impl<'a> Sending<'a> {
         refusal
     }
 
-    /// What the client gets when there is no place: what an upstream has said, unless others are there and merely busy.
-    fn give_up(&mut self, no_place: NoPlace) -> Result<Outcome, Refusal> {
+    /// What the client gets when there is no place: what an upstream of its own model has said, unless others are there and
+    /// merely busy.
+    fn give_up(&mut self, no_place: Option<NoPlace>) -> Result<Outcome, Refusal> {
+        let Some(no_place) = no_place else {
+            return self.out_of_attempts();
+        };
         let ending = no_place.ending();
         let busy = ending.class == Class::Shed || ending.reason.is_contention();
         match self.last.take() {
-            Some(last) if !busy => last.map(Outcome::Kept),
+            Some(last) if !busy && self.last_of_own => last.map(Outcome::Kept),
             _ => {
-                if self.facts.detail != Detail::Nothing {
-                    let why = self.means.places.explain(self.facts, NAMED);
+                let facts = self.chain.facts();
+                if facts.detail != Detail::Nothing {
+                    let why = self.means.places.explain(facts, NAMED);
                     self.shown.unplaced(why.as_ref().ok());
                     self.story.unplaced(why.ok());
                 }
@@ -407,15 +466,18 @@ impl<'a> Sending<'a> {
             options,
             ..
         } = self.means;
-        no_place.refusal(&Circumstances {
-            models: &options.models,
-            places,
-            published,
-            now: clock.now(),
-            retry_after: options.retry_after,
-            facts: self.facts,
-            client,
-        })
+        self.chain.refusal(
+            no_place,
+            &Circumstances {
+                models: &options.models,
+                places,
+                published,
+                now: clock.now(),
+                retry_after: options.retry_after,
+                facts: self.chain.facts(),
+                client,
+            },
+        )
     }
 }
 

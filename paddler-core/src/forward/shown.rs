@@ -1,8 +1,10 @@
 //! What is a client shown of where his request went?
 //!
-//! Which upstream answered, where the config says so or who may asks; and the way through the tree, for who may ask, by
+//! Which model answered, where it is not the one that was asked for. Which upstream, where the config says so or who may asks; and the way through the tree, for who may ask, by
 //! `x-paddler-explain: 1`: a trusted peer, or whose key says `explain: true`. From all others that header is removed, and
 //! nothing comes of it.
+
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -12,6 +14,8 @@ use crate::schedule::Explained;
 use crate::upstream::UpstreamId;
 
 pub(super) const EXPLAIN: HeaderName = HeaderName::from_static("x-paddler-explain");
+/// Which model has answered, where it is not the one that the request was for.
+const FALLBACK: HeaderName = HeaderName::from_static("x-paddler-fallback");
 const UPSTREAM: HeaderName = HeaderName::from_static("x-paddler-upstream");
 
 /// The longest explanation that is shown, in bytes: proxies in front have 4 KiB or 8 KiB for all headers.
@@ -26,6 +30,9 @@ pub(super) struct Shown {
     who: bool,
     explained: Option<String>,
     upstream: Option<UpstreamId>,
+    /// The model that serves it instead of its own.
+    instead: Option<Arc<str>>,
+    answered: bool,
 }
 
 impl Shown {
@@ -44,7 +51,8 @@ impl Shown {
     }
 
     /// It goes there now. Of several attempts the last counts, which is the one that is answered.
-    pub(super) fn placed(&mut self, place: &Place) {
+    pub(super) fn placed(&mut self, place: &Place, instead: Option<&Arc<str>>) {
+        self.instead = instead.cloned();
         if self.why {
             let why = place.why.as_ref();
             self.explained = why.map(|why| why.explained.summary.clone());
@@ -60,6 +68,7 @@ impl Shown {
 
     /// What became of an attempt.
     pub(super) fn attempted(&mut self, result: &Result<Answered, Failed>) {
+        self.answered = result.is_ok();
         if let (true, Ok(answered)) = (self.who, result) {
             self.upstream = Some(answered.lease.upstream().clone());
         }
@@ -67,6 +76,9 @@ impl Shown {
 
     /// Tells it in the head of the answer.
     pub(super) fn say(&self, headers: &mut HeaderMap) {
+        if let Some(model) = self.instead.as_ref().filter(|_| self.answered) {
+            headers.insert(FALLBACK, value(model));
+        }
         if let Some(id) = &self.upstream {
             headers.insert(UPSTREAM, value(id.as_str()));
         }

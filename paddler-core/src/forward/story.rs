@@ -182,7 +182,12 @@ impl Story {
     }
 
     /// It has a place. Gives what the upstream is told of its trace, if that is not what all are told.
-    pub(super) fn placed(&mut self, place: &mut Place, draw: impl FnOnce() -> u64) -> Option<HeaderValue> {
+    pub(super) fn placed(
+        &mut self,
+        place: &mut Place,
+        instead: Option<Arc<str>>,
+        draw: impl FnOnce() -> u64,
+    ) -> Option<HeaderValue> {
         // It is there for the log, too.
         let why = place.why.take();
         let open = self.open.as_ref();
@@ -199,6 +204,7 @@ impl Story {
             let why = why.filter(|_| wanted.is_some_and(|detail| detail != Detail::Nothing));
             trail.attempts.push(TrailAttempt {
                 upstream: place.lease.upstream().clone(),
+                model: instead,
                 at,
                 span_id: attempt.map(|attempt| attempt.span_id),
                 why,

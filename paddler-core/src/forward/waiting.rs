@@ -28,7 +28,7 @@ use crate::manage::QueueStatus;
 use crate::observe::Walks;
 use crate::queue::{Charge, ClassWaits, Priority, QueueFull, QueueLimits, Ticket, Tried, Used, WaitQueue};
 use crate::request::RequestFacts;
-use crate::schedule::{Class, Ending, Explained, NodeId};
+use crate::schedule::{Class, Ending, Explained, NodeId, Reason};
 use crate::status::Published;
 #[cfg(feature = "manage")]
 use crate::status::Snapshot;
@@ -53,6 +53,15 @@ pub(super) enum NoPlace {
 }
 
 impl NoPlace {
+    /// Each who could serve it was tried.
+    pub(super) fn in_vain() -> Self {
+        let ending = Ending::new(Class::Later, Reason::Excluded, NodeId::default());
+        Self::Ending {
+            ending,
+            waited: false,
+        }
+    }
+
     pub(super) fn ending(&self) -> &Ending {
         match self {
             Self::Ending { ending, .. } | Self::Full { ending, .. } | Self::Evicted { ending } => ending,

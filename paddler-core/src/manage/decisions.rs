@@ -142,6 +142,9 @@ pub struct Decision {
 pub struct Attempt {
     /// Where to.
     pub upstream: UpstreamId,
+    /// For which model, where its own had no place for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
     /// When: what was before is waiting, or other attempts.
     pub sent_seconds: f64,
     /// How that ended: `answered`, `not_sent`, `lost`, `refused`, `broken` or `late`. Left out: it has not.
@@ -335,6 +338,7 @@ impl Decision {
         let seconds = |at: Moment| at.since(trail.arrived).as_secs_f64();
         let attempt = |sent: &crate::observe::TrailAttempt| Attempt {
             upstream: sent.upstream.clone(),
+            fallback: sent.model.as_deref().map(str::to_owned),
             sent_seconds: seconds(sent.at),
             ended: sent.ended,
             why: sent.why.as_ref().map(|why| why.explained.clone()),

@@ -9,7 +9,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::histogram::Histogram;
-use super::models::{ByModel, Measured, ModelFigures};
+use super::models::{ByModel, MOST, Measured, ModelFigures, OTHER};
 use crate::Moment;
 use crate::queue::Priority;
 use crate::request::{RequestClass, Route};
@@ -23,6 +23,7 @@ pub struct Metrics {
     refusals: Mutex<BTreeMap<String, u64>>,
     retries: Mutex<BTreeMap<&'static str, u64>>,
     not_retried: Mutex<BTreeMap<&'static str, u64>>,
+    fallbacks: Mutex<BTreeMap<Pair, u64>>,
     truncated: Mutex<BTreeMap<&'static str, u64>>,
     in_flight: AtomicU64,
     cancelled: AtomicU64,
@@ -32,6 +33,9 @@ pub struct Metrics {
     reloads: Mutex<BTreeMap<&'static str, u64>>,
     config: Mutex<ConfigRead>,
 }
+
+/// A model, and the one that served it.
+type Pair = (Arc<str>, Arc<str>);
 
 /// When the config in force was read, and whether a later one has a fault.
 #[derive(Debug, Default, Clone, Copy)]
@@ -115,6 +119,19 @@ impl Metrics {
         bump(&self.not_retried, reason);
     }
 
+    /// A request was sent to another model than its own, by the rule for this name. A rule for names that begin alike may make
+    /// any name of the other.
+    pub(crate) fn fell_back(&self, rule: &Arc<str>, to: &Arc<str>, among: &Snapshot) {
+        let is_known = !rule.ends_with('*') || among.model(to).is_some();
+        let to = if is_known { to.clone() } else { OTHER.into() };
+        let mut fallbacks = self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labels = (rule.clone(), to);
+        if fallbacks.len() >= MOST && !fallbacks.contains_key(&labels) {
+            labels = (OTHER.into(), OTHER.into());
+        }
+        *fallbacks.entry(labels).or_default() += 1;
+    }
+
     /// An answer was cut short for this reason.
     pub(crate) fn truncated(&self, reason: &'static str) {
         bump(&self.truncated, reason);
@@ -181,6 +198,12 @@ impl Metrics {
         read(&self.not_retried)
     }
 
+    /// Requests sent to another model than their own so far: by the name whose rule says so, and the other one. At most 256 pairs
+    /// have counts of their own.
+    pub fn fallbacks(&self) -> Vec<(Pair, u64)> {
+        read(&self.fallbacks)
+    }
+
     /// Answers cut short so far, by reason.
     pub fn truncations(&self) -> Vec<(&'static str, u64)> {
         read(&self.truncated)
@@ -213,6 +236,8 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::trees;
+    use crate::status::StatusBoard;
 
     #[test]
     fn made_up_statuses_make_no_series() {
@@ -225,6 +250,26 @@ mod tests {
         assert_eq!(series.iter().map(|(_, count)| count).sum::<u64>(), 900);
         assert!(series.contains(&(("unreadable", 502), 1)));
         assert!(series.contains(&(("unreadable", 900), 100)));
+    }
+
+    #[test]
+    fn there_are_so_many_pairs_of_models_and_no_more() {
+        let metrics = Metrics::default();
+        let snapshot = StatusBoard::new(trees::gateway()).publish(Moment::ZERO);
+        for number in 0..2 * MOST {
+            let made_up = number.to_string().into();
+            metrics.fell_back(&"gpt-*".into(), &made_up, &snapshot);
+            metrics.fell_back(&made_up, &"small".into(), &snapshot);
+        }
+        let pairs = metrics.fallbacks();
+        assert_eq!(pairs.len(), MOST + 1);
+        let count = |model: &str, to: &str| {
+            let pair = pairs.iter().find(|((a, b), _)| (&**a, &**b) == (model, to));
+            pair.map(|(_, count)| *count)
+        };
+        assert_eq!(count("gpt-*", OTHER), Some(2 * MOST as u64));
+        assert_eq!(count("0", "small"), Some(1));
+        assert_eq!(count(OTHER, OTHER), Some(MOST as u64 + 1));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `paddler_refusals_total` | counter | `reason` | Requests answered here with an error. |
 //! | `paddler_retries_total` | counter | `reason` | Requests sent again. |
 //! | `paddler_retries_denied_total` | counter | `reason` | Requests that failed and were not sent again, by what forbade it. |
+//! | `paddler_fallbacks_total` | counter | `model, to` | Requests sent to another model than their own, which had no place for them: by the name whose rule says so, and the other. |
 //! | `paddler_truncations_total` | counter | `reason` | Answers that were cut short. |
 //! | `paddler_cancellations_total` | counter |  | Clients that left before the end of their answer. |
 //! | `paddler_in_flight_requests` | gauge |  | Requests being handled, those that wait among them. |
@@ -58,7 +59,7 @@
 //!
 //! What is not known has no series: a missing signal is never a zero. The series of an upstream end when it leaves.
 //! No label holds anything that came with a request: `model` is a name that an upstream has, as it was told or as the config says
-//! (the first 256 of them since the start), and `other` is all else, requests without a model among it.
+//! (the first 256 of them since the start; of fallbacks, the first 256 pairs), and `other` is all else, requests without a model among it.
 //!
 //! # What each signal is for
 //!

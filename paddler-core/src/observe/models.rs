@@ -13,10 +13,10 @@ use super::telemetry::End;
 use crate::status::Snapshot;
 
 /// The most models that have series of their own, since the start.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 
 /// The label of all others: of models that nobody has, of those beyond [`MOST`], and of requests that name none.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// How a request has ended, as it is counted.
 pub(super) const RESULTS: [&str; 4] = ["answered", "refused", "cut_short", "left"];

@@ -96,6 +96,10 @@ impl MetricsPage<'_> {
         page.counts(&names::REFUSALS, metrics.refusals())?;
         page.counts(&names::RETRIES, metrics.retries())?;
         page.counts(&names::RETRIES_DENIED, metrics.retries_denied())?;
+        page.head(&names::FALLBACKS)?;
+        for ((model, to), count) in metrics.fallbacks() {
+            page.sample(&names::FALLBACKS, "", &[&model, &to], count as f64)?;
+        }
         page.counts(&names::TRUNCATIONS, metrics.truncations())?;
         page.one(&names::CANCELLATIONS, metrics.cancellations() as f64)?;
         page.one(&names::IN_FLIGHT, metrics.in_flight() as f64)?;

@@ -287,6 +287,11 @@ impl Trail {
     pub fn upstream(&self) -> Option<&UpstreamId> {
         self.attempts.last().map(|sent| &sent.upstream)
     }
+
+    /// The model that it was sent to last, where that is not its own, which had no place for it.
+    pub fn fallback(&self) -> Option<&Arc<str>> {
+        self.attempts.last()?.model.as_ref()
+    }
 }
 
 /// A span of a trace (W3C Trace Context).
@@ -309,6 +314,9 @@ pub struct TraceSpan {
 pub struct TrailAttempt {
     /// Where to; where the transport chose another, that one.
     pub upstream: UpstreamId,
+    /// For which model, where that is not its own, which had no place for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
     /// When the place was found and it was sent.
     pub at: Moment,
     /// Its span, where the request has one.

@@ -20,6 +20,8 @@ struct Likeness {
     model: Option<Arc<str>>,
     /// A tree may go by the name that was asked for.
     asked: Option<Arc<str>>,
+    instead: bool,
+    patience: bool,
     /// What it takes to serve it.
     images: bool,
     sounds: bool,
@@ -38,6 +40,8 @@ impl Likeness {
             class: facts.class,
             model: facts.model.clone(),
             asked: facts.asked.clone(),
+            instead: facts.instead_of.is_some(),
+            patience: facts.patience.is_some(),
             images: facts.images,
             sounds: facts.sounds,
             length: facts.least_tokens.checked_ilog2().unwrap_or(0),

@@ -225,7 +225,7 @@ impl<T> WaitQueue<T> {
         &mut self.classes[priority.index()]
     }
 
-    /// Somebody begins to wait, until the queue's limit or his own deadline, whichever is earlier. Time counts from when
+    /// Somebody begins to wait, until the queue's limit, his own deadline or the end of his patience, whichever is earliest. Time counts from when
     /// he came ([`RequestFacts::arrived`]), also when he waits once more.
     ///
     /// When the queue is full, somebody else may have to go: the last of the tenant who has most waiting for its weight,
@@ -347,7 +347,8 @@ impl<T> WaitQueue<T> {
         if let Some(waiting) = self.waiting.get_mut(&ticket) {
             let able_since = self.groups.able_since(waiting.group);
             let facts = &waiting.facts;
-            let end = self.limits.end(facts.arrived, facts.deadline, able_since);
+            let own = [facts.deadline, facts.patience].into_iter().flatten().min();
+            let end = self.limits.end(facts.arrived, own, able_since);
             self.ends.remove(&(waiting.deadline, ticket));
             waiting.deadline = end;
             self.ends.insert((end, ticket));

@@ -50,6 +50,10 @@ pub struct RequestFacts {
     /// one.
     #[serde(default)]
     pub asked: Option<Arc<str>>,
+    /// The model that it was for, which has no place for it, where [`model`](Self::model) is one that serves it
+    /// [otherwise](super::Fallback). `None`: it is for that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<Arc<str>>,
     /// How much room it takes, in sequences: at least 1 if it generates, else 0. An upstream's limit caps it elsewhere.
     pub weight: u32,
     /// The prompt's length in tokens, estimated: see [`from_scan`](Self::from_scan).
@@ -89,6 +93,11 @@ pub struct RequestFacts {
     /// When its answer is of no use any more.
     #[serde(default)]
     pub deadline: Option<Moment>,
+    /// Until when it waits for a place, where something else is tried then. It waits only while those who could serve it are busy,
+    /// and is told at once that nobody can. Unlike a [`deadline`](Self::deadline), it brings it forward before nobody. `None`: no
+    /// less than the queue has it.
+    #[serde(skip)]
+    pub patience: Option<Moment>,
     /// What all randomness of its decisions is drawn from.
     pub seed: u64,
     /// Whether it may be sent once more, elsewhere, when it was sent and no byte came back.
@@ -156,6 +165,7 @@ impl RequestFacts {
             class: RequestClass::Generate(Task::Chat),
             model: None,
             asked: None,
+            instead_of: None,
             weight: 1,
             tokens: 0,
             least_tokens: 0,
@@ -170,6 +180,7 @@ impl RequestFacts {
             only: None,
             arrived: Moment::ZERO,
             deadline: None,
+            patience: None,
             seed: 0,
             replayable: false,
             detail: Detail::Nothing,
@@ -326,12 +337,22 @@ impl RequestFacts {
         Self::from_scan(route, &scanned, arrived, seed).map_err(UnreadableRequest::Model)
     }
 
+    /// The same request for another model, which [serves](super::Fallback) it instead of its own.
+    #[must_use]
+    pub fn instead(&self, model: &Arc<str>) -> Self {
+        let mut facts = self.clone();
+        let own = self.instead_of.clone().or(facts.model.take());
+        (facts.asked, facts.instead_of, facts.model) = (None, own, Some(model.clone()));
+        facts
+    }
+
     /// The view that a pick reads.
     pub fn as_facts(&self) -> Facts<'_> {
         Facts {
             class: self.class,
             model: self.model.as_deref(),
             asked: self.asked.as_deref(),
+            instead_of: self.instead_of.as_deref(),
             weight: self.weight,
             tokens: self.tokens,
             least_tokens: self.least_tokens,

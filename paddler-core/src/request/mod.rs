@@ -12,6 +12,7 @@
 
 mod anthropic;
 mod facts;
+mod fallback;
 mod llamacpp;
 mod models;
 mod ollama;
@@ -26,6 +27,7 @@ mod view;
 mod vllm;
 
 pub use facts::{FactsError, RequestFacts, UnreadableRequest};
+pub use fallback::Fallback;
 pub use models::{ModelRule, ModelRuleFault, ModelRules, ModelSettings, ModelTarget};
 #[cfg(feature = "proxy")]
 pub(crate) use paddler::STATUS;

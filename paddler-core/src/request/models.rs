@@ -1,7 +1,8 @@
 //! What is meant by the name of a model that is asked for?
 //!
 //! A rule says it for one name, or for all that begin alike. One step and no more: what a name stands for is not looked up
-//! again, so there are no chains and no loops.
+//! again, so there are no chains and no loops. What may serve a request whose model has no place for it is said there, too: see
+//! [`Fallback`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,11 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RequestFacts;
+use super::fallback::{self, Fallback};
 use crate::config::ModelTimeouts;
 use crate::schedule::{Draw, NodeId};
 
 /// What stands for the rest of a name.
-const REST: char = '*';
+pub(super) const REST: char = '*';
 
 /// Draws of their own: no tree has a node of this number.
 const STREAM: NodeId = NodeId(u32::MAX);
@@ -27,6 +29,13 @@ const STREAM: NodeId = NodeId(u32::MAX);
 pub struct ModelRule {
     /// The models that it stands for: one of them for each request, by weight. None: the name itself.
     pub targets: Vec<ModelTarget>,
+    /// The models that serve a request when the one that it is for has no place: see [`Fallback`]. Names as upstreams have them, in
+    /// the order in which they are asked, at most [`Fallback::MOST`]. A `*` in one, where the rule is for all names that begin
+    /// alike, is what comes after that beginning.
+    pub fallback: Vec<Arc<str>>,
+    /// How long a request waits for a place at its own model, and at each but the last of those that serve it otherwise, before
+    /// the next one is asked: up to 1 h. 0: it does not wait. Default: [`Fallback::PATIENCE`].
+    pub patience: Option<Duration>,
     /// What is special about requests for it.
     pub settings: ModelSettings,
 }
@@ -75,6 +84,30 @@ impl ModelRule {
         }
     }
 
+    /// These serve a request when what its name stands for has no place.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use paddler_core::request::{ModelRule, ModelRules, RequestFacts};
+    ///
+    /// let mut rule = ModelRule::default().or_else(["llama-8b", "gpt-4o-mini"]);
+    /// rule.patience = Some(Duration::from_secs(2));
+    /// let rules = ModelRules::new([("llama-70b", rule)])?;
+    ///
+    /// let mut facts = RequestFacts::new();
+    /// facts.model = Some("llama-70b".into());
+    /// let fallback = rules.fallback(&facts).unwrap();
+    /// assert_eq!(fallback.models, ["llama-8b".into(), "gpt-4o-mini".into()]);
+    /// assert_eq!(fallback.patience, Duration::from_secs(2));
+    /// # Ok::<(), Vec<paddler_core::request::ModelRuleFault>>(())
+    /// ```
+    #[must_use]
+    pub fn or_else(mut self, models: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        self.fallback = models.into_iter().map(Into::into).collect();
+        self
+    }
+
     fn total(&self) -> usize {
         self.targets.iter().map(|target| target.weight as usize).sum()
     }
@@ -94,11 +127,16 @@ impl ModelRule {
 
 impl ModelTarget {
     fn name(&self, rest: &str) -> Cow<'_, str> {
-        if self.model.contains(REST) {
-            Cow::Owned(self.model.replacen(REST, rest, 1))
-        } else {
-            Cow::Borrowed(&self.model)
-        }
+        filled(&self.model, rest)
+    }
+}
+
+/// A name in a rule, with the rest of the name that is asked for in the place of its `*`.
+fn filled<'n>(name: &'n str, rest: &str) -> Cow<'n, str> {
+    if name.contains(REST) {
+        Cow::Owned(name.replacen(REST, rest, 1))
+    } else {
+        Cow::Borrowed(name)
     }
 }
 
@@ -110,6 +148,8 @@ pub struct ModelRuleFault {
     pub name: Arc<str>,
     /// Which of its targets is meant, from 0, if it is one of them.
     pub target: Option<usize>,
+    /// Which of the models that serve it otherwise is meant, from 0, if it is one of them.
+    pub fallback: Option<usize>,
     /// What is wrong.
     pub problem: String,
     /// What to do about it.
@@ -189,10 +229,12 @@ impl ModelRules {
         for (name, rule) in rules {
             let name: Arc<str> = name.into();
             all.push(name.clone());
+            faults.extend(fallback::faults(&name, &rule));
             let mut fault = |target, problem: String, mend| {
                 faults.push(ModelRuleFault {
                     name: name.clone(),
                     target,
+                    fallback: None,
                     problem,
                     mend,
                 });
@@ -263,6 +305,7 @@ impl ModelRules {
             Some(ModelRuleFault {
                 name: name.clone(),
                 target: Some(at),
+                fallback: None,
                 problem: format!("{:?} stands for {:?} itself", target.model, other.model),
                 mend: "write what is meant in the end",
             })
@@ -301,11 +344,39 @@ impl ModelRules {
         beginnings.find_map(|(beginning, rule)| Some((rule, name.strip_prefix(&**beginning)?)))
     }
 
+    /// The name that the rule for a name is written for, which leaves so much of it.
+    fn written(&self, name: &str, rest: &str) -> Arc<str> {
+        if self.exact.contains_key(name) {
+            name.into()
+        } else {
+            format!("{}{REST}", name.strip_suffix(rest).unwrap_or(name)).into()
+        }
+    }
+
     /// All models that a request for this name may get by its rule, which may be of its own name. None: it is what it says.
     pub fn targets<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
         self.rule(name).into_iter().flat_map(|(rule, rest)| {
             let counted = rule.targets.iter().filter(|target| target.weight > 0);
             counted.map(move |target| target.name(rest))
+        })
+    }
+
+    /// Who serves a request whose own model has no place for it, by the rule for the name that it asks for, or else by that for the
+    /// model that it stands for. `None`: nobody.
+    pub fn fallback(&self, facts: &RequestFacts) -> Option<Fallback> {
+        let named = [&facts.asked, &facts.model];
+        let mut rules = named
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some((name, self.rule(name)?)));
+        let (name, (rule, rest)) = rules.find(|(_, (rule, _))| !rule.fallback.is_empty())?;
+        let names = rule.fallback.iter().map(|name| filled(name, rest));
+        let others = names.filter(|name| !name.is_empty() && facts.model.as_deref() != Some(&**name));
+        let models: Vec<Arc<str>> = others.map(Into::into).collect();
+        (!models.is_empty()).then(|| Fallback {
+            models,
+            patience: rule.patience.unwrap_or(Fallback::PATIENCE),
+            rule: self.written(name, rest),
         })
     }
 
@@ -371,7 +442,7 @@ fn checked_name<'n>(name: &'n str, fault: &mut dyn FnMut(String, &'static str)) 
     Some(beginning)
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     (1..=1_024).contains(&name.len()) && !name.contains(char::is_control)
 }
 
@@ -414,144 +485,4 @@ fn check_targets(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(rules: &ModelRules, name: &str, seed: u64) -> (Option<Arc<str>>, Arc<str>) {
-        let mut facts = RequestFacts::new();
-        (facts.model, facts.seed) = (Some(name.into()), seed);
-        rules.resolve(&mut facts);
-        let once = facts.clone();
-        rules.resolve(&mut facts);
-        assert_eq!(facts, once, "it is resolved once");
-        (facts.asked, facts.model.unwrap())
-    }
-
-    fn faults(rules: &[(&str, ModelRule)]) -> Vec<String> {
-        match ModelRules::new(rules.iter().cloned()) {
-            Ok(_) => Vec::new(),
-            Err(faults) => faults.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    #[test]
-    fn the_name_itself_goes_first_and_then_the_longest_beginning() {
-        let rules = ModelRules::new([
-            ("*", ModelRule::alias("any")),
-            ("gpt-*", ModelRule::alias("llama")),
-            ("gpt-4-*", ModelRule::alias("big/*")),
-            ("gpt-4-mini", ModelRule::alias("small")),
-            ("own", ModelRule::default()),
-        ])
-        .unwrap();
-        for (name, model) in [
-            ("gpt-4-mini", "small"),
-            ("gpt-4-minix", "big/minix"),
-            ("gpt-4-", "big/"),
-            ("gpt-4", "llama"),
-            ("gpt", "any"),
-            ("GPT-4", "any"),
-        ] {
-            assert_eq!(asked(&rules, name, 1), (Some(name.into()), model.into()));
-        }
-        for name in ["own", "any"] {
-            assert_eq!(asked(&rules, name, 1), (None, name.into()), "it is what it says");
-        }
-        let rest = ModelRules::new([("x/*", ModelRule::alias("*"))]).unwrap();
-        assert_eq!(asked(&rest, "x/m", 1), (Some("x/m".into()), "m".into()));
-        assert_eq!(
-            asked(&rest, "x/", 1),
-            (None, "x/".into()),
-            "and not a model without a name"
-        );
-        let mut nothing = RequestFacts::new();
-        rules.resolve(&mut nothing);
-        assert_eq!(nothing, RequestFacts::new(), "no name stays no name");
-        let names: Vec<_> = rules.iter().map(|(name, _)| name.into_owned()).collect();
-        assert_eq!(names, ["gpt-4-mini", "own", "gpt-4-*", "gpt-*", "*"]);
-        assert_eq!(rules.aliases().collect::<Vec<_>>(), [&"gpt-4-mini".into()]);
-    }
-
-    #[test]
-    fn each_target_gets_its_share_and_a_seed_the_same_one_each_time() {
-        let rule = ModelRule::weighted([("a", 90), ("off", 0), ("b", 10)]);
-        let rules = ModelRules::new([("ab", rule)]).unwrap();
-        let drawn: Vec<_> = (0..10_000).map(|seed| asked(&rules, "ab", seed).1).collect();
-        let share = |name: &str| drawn.iter().filter(|model| ***model == *name).count();
-        assert_eq!(share("a") + share("b"), 10_000);
-        // Five times the deviation of a fair draw.
-        assert!((850..1_150).contains(&share("b")), "{}", share("b"));
-        assert_eq!(asked(&rules, "ab", 77), asked(&rules, "ab", 77));
-        assert_eq!(rules.targets("ab").collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(rules.targets("a").count(), 0);
-    }
-
-    #[test]
-    fn each_fault_is_told_with_what_mends_it() {
-        let alias = ModelRule::alias;
-        assert_eq!(
-            faults(&[
-                ("a", alias("b")),
-                ("b", alias("a")),
-                ("c", alias("c")),
-                ("d", alias("c"))
-            ]),
-            [
-                "the model \"a\": \"b\" stands for \"a\" itself; write what is meant in the end",
-                "the model \"b\": \"a\" stands for \"b\" itself; write what is meant in the end",
-            ],
-            "a loop is a chain, and a name that stands for itself is none"
-        );
-        for (rules, expected) in [
-            (
-                vec![("a*b", alias("c"))],
-                "`*` stands for the rest of a name; write it at the end",
-            ),
-            (
-                vec![("a**", alias("c"))],
-                "`*` stands for the rest of a name; write it at the end",
-            ),
-            (
-                vec![("", alias("c"))],
-                "this is not the name of a model; write 1 to 1,024 bytes without control characters",
-            ),
-            (
-                vec![("a", alias("b\nc"))],
-                "\"b\\nc\" is not the name of a model; write 1 to 1,024 bytes without control characters",
-            ),
-            (
-                vec![("a", alias("b*"))],
-                "`*` in a target is the rest of a name that ends in `*`, once; write the name of a model",
-            ),
-            (
-                vec![("a*", alias("*/*"))],
-                "`*` in a target is the rest of a name that ends in `*`, once; write the name of a model",
-            ),
-            (
-                vec![("a", ModelRule::weighted([("b", 0), ("c", 0)]))],
-                "no target has a weight above 0; give one of them a weight",
-            ),
-            (
-                vec![("a", ModelRule::weighted([("b", 1_000_001)]))],
-                "the weight 1000001 is out of range: 0 to 1000000; only their proportion counts",
-            ),
-            (
-                vec![("a", ModelRule::weighted([("b", 1), ("b", 2)]))],
-                "\"b\" is one of its targets twice; keep one of them",
-            ),
-            (
-                vec![("a*", alias("b")), ("a*", alias("c"))],
-                "there are two rules for this name; keep one of them",
-            ),
-        ] {
-            let name = rules[0].0;
-            assert_eq!(faults(&rules), [format!("the model {name:?}: {expected}")]);
-        }
-        let many = (0..=ModelRules::MOST).map(|number| (number.to_string(), alias("a")));
-        let many = ModelRules::new(many).unwrap_err();
-        assert_eq!((many.len(), &*many[0].name), (1, "1000"));
-        let targets = (0..=100).map(|number| (number.to_string(), 1));
-        let many = ModelRules::new([("a", ModelRule::weighted(targets))]).unwrap_err();
-        assert_eq!(many[0].problem, "it stands for more than 100 models");
-    }
-}
+mod tests;

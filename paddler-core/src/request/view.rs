@@ -21,6 +21,8 @@ pub struct Facts<'a> {
     pub model: Option<&'a str>,
     /// [`RequestFacts::asked`](super::RequestFacts::asked)
     pub asked: Option<&'a str>,
+    /// [`RequestFacts::instead_of`](super::RequestFacts::instead_of)
+    pub instead_of: Option<&'a str>,
     /// [`RequestFacts::weight`](super::RequestFacts::weight)
     pub weight: u32,
     /// [`RequestFacts::tokens`](super::RequestFacts::tokens)
@@ -64,6 +66,7 @@ impl<'a> Facts<'a> {
             class: RequestClass::Generate(Task::Chat),
             model: None,
             asked: None,
+            instead_of: None,
             weight: 1,
             tokens: 0,
             least_tokens: 0,
@@ -219,6 +222,7 @@ impl From<Facts<'_>> for super::RequestFacts {
             class: facts.class,
             model: facts.model.map(Into::into),
             asked: facts.asked.map(Into::into),
+            instead_of: facts.instead_of.map(Into::into),
             weight: facts.weight,
             tokens: facts.tokens,
             least_tokens: facts.least_tokens,
@@ -233,6 +237,7 @@ impl From<Facts<'_>> for super::RequestFacts {
             only: None,
             arrived: facts.arrived,
             deadline: facts.deadline,
+            patience: None,
             seed: facts.seed,
             replayable: facts.replayable,
             detail: Default::default(),

@@ -44,6 +44,9 @@ pub struct Explained {
     /// The name that was asked for, where that stands for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Arc<str>>,
+    /// The model that it was for, where this one serves it instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<Arc<str>>,
     /// `picked`, or the class of the end: `never`, `later` or `shed`.
     pub outcome: &'static str,
     /// Why nobody was picked.
@@ -63,6 +66,10 @@ pub struct Explained {
     pub nodes: Vec<ExplainedNode>,
     /// All of it in a line.
     pub summary: String,
+    /// Where it would go instead, where nobody was picked: the models that it [falls back](crate::request::Fallback) to, up to the
+    /// first that has a place. When those are asked, its patience says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<Self>,
 }
 
 /// A node on the way.
@@ -99,6 +106,7 @@ impl Explained {
         let mut explained = Self {
             model: None,
             asked: None,
+            instead_of: None,
             outcome: ending.map_or("picked", |ending| ending.class.as_str()),
             reason: ending.map(|ending| ending.reason.to_string()),
             node: ending.map(|ending| ending.node.get()),
@@ -107,6 +115,7 @@ impl Explained {
             survivors: why.survivors.iter().take(most).cloned().collect(),
             nodes: nodes.collect(),
             summary: String::new(),
+            fallback: Vec::new(),
         };
         explained.summary = explained.line();
         explained
@@ -117,7 +126,31 @@ impl Explained {
     pub fn of(mut self, facts: &RequestFacts) -> Self {
         self.model.clone_from(&facts.model);
         self.asked.clone_from(&facts.asked);
+        self.instead_of.clone_from(&facts.instead_of);
         self
+    }
+
+    /// Adds where these models would serve it instead, of which each is walked as `walk` does, until one has a place.
+    ///
+    /// # Errors
+    /// What `walk` says.
+    pub fn or_else<E>(
+        mut self,
+        facts: &RequestFacts,
+        models: &[Arc<str>],
+        mut walk: impl FnMut(&RequestFacts) -> Result<Self, E>,
+    ) -> Result<Self, E> {
+        let mut found = !self.picked.is_empty();
+        for model in models {
+            if found {
+                break;
+            }
+            let facts = facts.instead(model);
+            let why = walk(&facts)?.of(&facts);
+            found = !why.picked.is_empty();
+            self.fallback.push(why);
+        }
+        Ok(self)
     }
 
     fn line(&self) -> String {
@@ -187,6 +220,9 @@ impl fmt::Display for Explained {
         if let (Some(asked), Some(model)) = (&self.asked, &self.model) {
             writeln!(f, "{asked} stands for {model}")?;
         }
+        if let (Some(own), Some(model)) = (&self.instead_of, &self.model) {
+            writeln!(f, "{model} instead of {own}")?;
+        }
         writeln!(f, "node  {:widest$}  left", "what it does")?;
         for ExplainedNode {
             node, title, step, ..
@@ -198,7 +234,10 @@ impl fmt::Display for Explained {
             }
         }
         let picked = if self.reason.is_none() { "picked: " } else { "" };
-        write!(f, "{picked}{}", self.end())
+        write!(f, "{picked}{}", self.end())?;
+        self.fallback
+            .iter()
+            .try_for_each(|other| write!(f, "\n\n{other}"))
     }
 }
 

@@ -163,7 +163,13 @@ impl Snapshot {
             signals: self.tree.signals(),
         };
         let live = &self.columns.live;
-        let mut set = arena.candidates(live.len(), |word| live[word] & !cx.frozen.shut(word));
+        let unreached = self
+            .columns
+            .unreached(ask.facts.model.is_some(), ask.facts.instead_of.is_some());
+        let reached = |word: usize| !unreached.get(word).copied().unwrap_or(0);
+        let mut set = arena.candidates(live.len(), |word| {
+            live[word] & reached(word) & !cx.frozen.shut(word)
+        });
         if let Err(ending) = self.allow(lost, ask, &mut set) {
             observer.ended(&cx, &ending);
             return ending.into();

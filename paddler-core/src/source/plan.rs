@@ -3,6 +3,8 @@
 #[cfg(feature = "proxy")]
 use crate::status::Report;
 use crate::upstream::Engine;
+#[cfg(feature = "proxy")]
+use crate::upstream::UpstreamSpec;
 
 /// A path that tells how an engine is. It is asked with `GET` unless it [posts](Endpoint::posts) something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -109,6 +111,10 @@ impl Plan {
                 quick: &[Health],
                 slow: &[Models],
             },
+            Engine::Anthropic => Self {
+                quick: &[],
+                slow: &[Models],
+            },
             Engine::Sglang => Self {
                 // Its `/health` has it generate a token, and waits for that behind whatever it is busy with.
                 quick: &[Loads, Health, Metrics],
@@ -131,6 +137,21 @@ impl Plan {
                 slow: &[],
             },
         }
+    }
+
+    /// What to ask of this upstream, which is known to be this engine. Of somebody else's API no more than its models, and
+    /// nothing where those are known: it counts as ready.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn for_spec(spec: &UpstreamSpec, engine: Engine) -> Self {
+        if !spec.is_hosted() {
+            return Self::of(engine);
+        }
+        let slow: &[Endpoint] = if spec.models.is_some() {
+            &[]
+        } else {
+            &[Endpoint::Models]
+        };
+        Self { quick: &[], slow }
     }
 
     /// Whether what a path would tell has been told by those before it, so that it need not be asked.

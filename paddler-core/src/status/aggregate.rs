@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Adapters, Entry, Health, Report, Signal, Snapshot};
-use crate::upstream::{LANES, ModelEntry, Models, UpstreamIndex};
+use crate::upstream::{LANES, ModelEntry, Models, Traffic, UpstreamIndex};
 
 impl Snapshot {
     /// What all upstreams come to. `queued`: the requests that wait here for one of them.
@@ -36,6 +36,8 @@ impl Snapshot {
     /// ```
     pub fn aggregate(&self, queued: u32) -> Report {
         let mut usable: Vec<_> = self.iter().filter(|(at, _)| self.is_sent_work(*at)).collect();
+        // Nobody can ask for what is only fallen back to.
+        usable.retain(|(_, entry)| entry.spec().traffic != Traffic::Fallback);
         // Who was never heard from is passed over by the trees, too, unless nobody was.
         let known = |entry: &Entry| entry.report().is_some() || entry.limit().is_some();
         if usable.iter().any(|(_, entry)| known(entry)) {
@@ -86,12 +88,17 @@ impl Snapshot {
     }
 
     fn told_models(&self, report: &mut Report) {
-        let any = |(_, entry): (_, &Arc<Entry>)| matches!(entry.models(), Some(Models::Any));
+        let any = |(_, entry): (_, &Arc<Entry>)| {
+            entry.models() == Some(&Models::Any) && entry.spec().traffic != Traffic::Fallback
+        };
         if self.iter().any(any) {
             report.models = Some(Models::Any);
             return;
         }
-        let rows: BTreeMap<_, _> = self.models().collect();
+        let reached = self
+            .models()
+            .filter(|(name, _)| self.is_served(Some(name), false));
+        let rows: BTreeMap<_, _> = reached.collect();
         let entry = |(name, row): (&str, &super::ModelRow)| match row.parent() {
             Some(parent) => ModelEntry::adapter(name, parent),
             None => ModelEntry::new(name),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::names::active_adapters;
 use super::snapshot::Entry;
 use crate::schedule::stable_hash;
-use crate::upstream::{Capability, LANES, Models, set};
+use crate::upstream::{Capability, LANES, Models, Traffic, set};
 
 /// A count that is not known.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
@@ -22,6 +22,10 @@ pub(crate) struct Columns {
     pub(crate) any_model: Box<[u64]>,
     /// Has told which models it serves.
     pub(crate) told_models: Box<[u64]>,
+    /// Gets only what names a model; empty where nobody is so.
+    by_name: Box<[u64]>,
+    /// Gets only what falls back to it; empty where nobody is so.
+    spare: Box<[u64]>,
     pub(crate) tenancy: Box<[u16]>,
     /// A stable hash of the id, for rendezvous.
     pub(crate) id_hash: Box<[u64]>,
@@ -57,6 +61,8 @@ impl Columns {
             able: words(),
             any_model: words(),
             told_models: words(),
+            by_name: Box::default(),
+            spare: Box::default(),
             tenancy: vec![0; n].into(),
             id_hash: vec![0; n].into(),
             waiting: counts(),
@@ -79,8 +85,28 @@ impl Columns {
         columns
     }
 
+    /// Who is not reached by such a request. `named`: it names a model; `instead`: which serves it instead of its own.
+    pub(crate) fn unreached(&self, named: bool, instead: bool) -> &[u64] {
+        match (named, instead) {
+            (_, true) => &[],
+            (true, false) => &self.spare,
+            (false, false) => &self.by_name,
+        }
+    }
+
     fn fill(&mut self, place: usize, entry: &Entry) {
         set(&mut self.live, place);
+        for (column, least) in [
+            (&mut self.by_name, Traffic::Named),
+            (&mut self.spare, Traffic::Fallback),
+        ] {
+            if entry.spec().traffic >= least {
+                if column.is_empty() {
+                    *column = vec![0; self.live.len()].into();
+                }
+                set(column, place);
+            }
+        }
         self.tenancy[place] = entry.tenancy;
         self.id_hash[place] = stable_hash(entry.spec().id.as_str().as_bytes());
         self.room[place] = entry.room().unwrap_or(UNKNOWN);

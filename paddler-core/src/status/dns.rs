@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::source::{StatusSource, Told};
 use super::{Members, StatusEvent};
 use crate::clock::after;
-use crate::upstream::address::service_domain;
+use crate::upstream::address::{parse, service_domain};
 use crate::upstream::http::{Dial, STANDS_IN};
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
@@ -163,7 +163,9 @@ impl DnsList {
             let mut one = spec.clone();
             one.id = UpstreamId::new(address.to_string()).ok()?;
             let tls = spec.speaks_tls();
-            one.url = format!("{}://{address}", if tls { "https" } else { "http" });
+            let path = parse(&spec.url).map(|address| address.path().to_owned());
+            let scheme = if tls { "https" } else { "http" };
+            one.url = format!("{scheme}://{address}{}", path.unwrap_or_default());
             if tls {
                 // A certificate is for a domain, and for no service of it.
                 let domain = service_domain(&name.0).unwrap_or(&name.0);

@@ -344,10 +344,22 @@ impl Snapshot {
         })
     }
 
-    /// Whether somebody lists the name, or answers for any.
-    pub(crate) fn is_served(&self, model: &str) -> bool {
-        let any = self.columns.any_model.iter().any(|word| *word != 0);
-        any || self.model(model).is_some_and(ModelRow::is_listed)
+    /// Whether somebody whom such a request reaches lists the name, or answers for any. `instead`: the model serves it instead of
+    /// its own.
+    pub(crate) fn is_served(&self, model: Option<&str>, instead: bool) -> bool {
+        let columns = &self.columns;
+        let unreached = columns.unreached(model.is_some(), instead);
+        let row = model.and_then(|name| self.model(name));
+        let lists = row.map_or(&[][..], |row| &row.serves[..]);
+        let of = |column: &[u64], at: usize| column.get(at).copied().unwrap_or(0);
+        columns.live.iter().enumerate().any(|(at, live)| {
+            let serves = if model.is_none() {
+                u64::MAX
+            } else {
+                columns.any_model[at] | of(lists, at)
+            };
+            live & serves & !of(unreached, at) != 0
+        })
     }
 
     /// What is known under a model or adapter name.

@@ -9,9 +9,41 @@ pub(crate) struct Address {
     tls: bool,
     host: String,
     port: u16,
+    /// What stands there in the place of `/v1`: empty, or with a slash before it and none behind.
+    path: String,
 }
 
 impl Address {
+    /// What stands in its URL behind the port, without a slash at its end.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The same place without its path.
+    pub(crate) fn place(&self) -> Self {
+        Self {
+            path: String::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The path at which a request for this one is sent there, if that is another.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn path_for(&self, path: &str) -> Option<String> {
+        if matches!(&*self.path, "" | V1) {
+            return None;
+        }
+        let below = path
+            .strip_prefix(V1)
+            .filter(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+        Some(match below {
+            Some(rest) => format!("{}{rest}", self.path),
+            // What others have beside it.
+            None => format!("{}{path}", self.path.strip_suffix(V1).unwrap_or(&self.path)),
+        })
+    }
+
     /// Whether TLS is spoken there.
     pub(crate) fn tls(&self) -> bool {
         self.tls
@@ -51,7 +83,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}:{}", self.host, self.port)
+        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.path)
     }
 }
 
@@ -70,6 +102,10 @@ impl fmt::Display for InvalidUrl {
 
 impl std::error::Error for InvalidUrl {}
 
+/// What most paths begin with.
+#[cfg(feature = "proxy")]
+const V1: &str = "/v1";
+
 const FORM: &str = "write http://host:port or https://host:port";
 
 /// The path of a page of metrics where none is written.
@@ -82,18 +118,22 @@ fn usual_port(tls: bool) -> u16 {
 /// The longest part of a URL that is repeated, in characters.
 const SHOWN: usize = 80;
 
-/// Reads `http://host`, `https://host` or either with `:port`, with or without a slash at the end. The port is 80, or 443
+/// Reads `http://host`, `https://host` or either with `:port` and a path, with or without a slash at the end. The port is 80, or 443
 /// with https, unless it is written.
 pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     let (address, path) = read(text)?;
-    if !matches!(path, "" | "/") {
+    let path = path.trim_end_matches('/');
+    if !is_path(path) {
         return Err(invalid(
             text,
-            "a path has no place here: the path of each request is passed on as it is",
-            "leave it out, also /v1",
+            "the path is none that requests can be sent below",
+            "write it as it stands before /chat/completions, such as /openai/v1",
         ));
     }
-    Ok(address)
+    Ok(Address {
+        path: path.to_owned(),
+        ..address
+    })
 }
 
 /// Reads the URL of a page of metrics: the same, with a path and a query; without one it is `/metrics`.
@@ -154,7 +194,26 @@ fn read(text: &str) -> Result<(Address, &str), InvalidUrl> {
     if !is_host(&host) {
         return wrong("the host is neither a name nor an address", FORM);
     }
-    Ok((Address { tls, host, port }, path))
+    Ok((
+        Address {
+            tls,
+            host,
+            port,
+            path: String::new(),
+        },
+        path,
+    ))
+}
+
+/// What stands behind a host, without a slash at its end: plain words, one below the other.
+fn is_path(path: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let word = |word: &str| !matches!(word, "" | "." | "..") && word.bytes().all(plain);
+    path.len() <= 256
+        && (path.is_empty()
+            || path
+                .strip_prefix('/')
+                .is_some_and(|words| words.split('/').all(word)))
 }
 
 /// Whether a URL says that another Paddler listens there. What is spoken is HTTP all the same.
@@ -218,11 +277,41 @@ mod tests {
             ("HTTPS://host:8443/", "https://host:8443"),
             ("paddler://site-b:8080", "http://site-b:8080"),
             ("Paddlers://site-b", "https://site-b:443"),
+            ("https://host/openai/v1/", "https://host:443/openai/v1"),
         ] {
             assert_eq!(
                 parse(text).map(|address| address.to_string()),
                 Ok(url.into()),
                 "{text}"
+            );
+        }
+    }
+
+    #[cfg(feature = "proxy")]
+    #[test]
+    fn the_path_of_a_url_stands_where_requests_have_v1() {
+        for (url, path, expected) in [
+            ("http://a", "/v1/chat/completions?x=1", None),
+            ("http://a/v1", "/v1/chat/completions", None),
+            (
+                "http://a/openai/v1",
+                "/v1/chat/completions?x=/v1",
+                Some("/openai/v1/chat/completions?x=/v1"),
+            ),
+            ("http://a/openai/v1", "/health", Some("/openai/health")),
+            ("http://a/openai/v1", "/v1", Some("/openai/v1")),
+            ("http://a/openai/v1", "/v1beta/x", Some("/openai/v1beta/x")),
+            (
+                "http://a/v1beta/openai",
+                "/v1/models",
+                Some("/v1beta/openai/models"),
+            ),
+            ("http://a/v1beta/openai", "/health", Some("/v1beta/openai/health")),
+        ] {
+            assert_eq!(
+                parse(url).unwrap().path_for(path).as_deref(),
+                expected,
+                "{url} {path}"
             );
         }
     }
@@ -270,7 +359,6 @@ mod tests {
     fn anything_else_is_refused() {
         for (text, part) in [
             ("10.0.0.3:8080", "begins with http://"),
-            ("https://a/v1", "path"),
             ("https://", "no host"),
             ("ftp://a", "only http"),
             ("http://", "no host"),
@@ -281,7 +369,11 @@ mod tests {
             ("http://a:+80", "port"),
             ("http://a:8b", "port"),
             ("http://::1:80", "port"),
-            ("http://a/v1", "path"),
+            ("http://a/v1?b", "path"),
+            ("http://a//v1", "path"),
+            ("http://a/../v1", "path"),
+            ("http://a/v 1", "path"),
+            ("http://a/%2e", "path"),
             ("http://a?b", "path"),
             ("http://a#b", "path"),
             ("http://me:secret@a", "password"),

@@ -40,7 +40,8 @@ pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub use readings::OwnLoad;
 pub(crate) use reserve::{Reserve, fits};
 pub use spec::{
-    Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec, UpstreamTimeouts,
+    Engine, InvalidId, Limits, ModelEntry, Models, Traffic, UpstreamId, UpstreamIndex, UpstreamSpec,
+    UpstreamTimeouts,
 };
 
 #[cfg(feature = "proxy")]

@@ -127,8 +127,25 @@ pub enum Engine {
     Ollama,
     /// Any other OpenAI-compatible endpoint: only what we send there ourselves is known.
     Openai,
+    /// Anthropic's API, and what speaks as it does: its key is sent as `x-api-key`, with an `anthropic-version` where the client says
+    /// none; by its paths that are OpenAI's, as a bearer token.
+    Anthropic,
     /// Another Paddler, with upstreams of its own: as if it were one engine with all their room.
     Paddler,
+}
+
+/// Which requests reach an upstream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Traffic {
+    /// All.
+    #[default]
+    All,
+    /// Those that name a model, and so none that any engine could answer, such as for what is stored there.
+    Named,
+    /// Those alone whose own model has no place for them, and that [fall back](crate::request::Fallback) to one that it has.
+    Fallback,
 }
 
 /// A model that an upstream serves.
@@ -216,7 +233,7 @@ pub struct UpstreamTimeouts {
 pub struct UpstreamSpec {
     /// The stable name.
     pub id: UpstreamId,
-    /// Where it listens, such as `http://10.0.0.3:8080`. The transport reads it; the decision does not.
+    /// Where it listens, such as `http://10.0.0.3:8080`. A path behind that, such as `/openai/v1`, stands where requests have `/v1`. The transport reads it; the decision does not.
     pub url: String,
     /// Where its metrics stand, if that is neither the page that its engine has for them below [`url`](Self::url) nor, of
     /// [Triton](Engine::Triton), port 8002 of the same host: `http://10.0.0.3:9400/metrics`. Whoever polls reads it.
@@ -237,6 +254,9 @@ pub struct UpstreamSpec {
     /// What it can do, if the user says so; what is not said, the engine may tell.
     #[serde(default, skip_serializing_if = "Abilities::is_unknown")]
     pub abilities: Abilities,
+    /// Which requests reach it, whatever the tree says.
+    #[serde(default)]
+    pub traffic: Traffic,
     /// How much it may be given at once.
     #[serde(default)]
     pub limits: Limits,
@@ -269,6 +289,7 @@ impl UpstreamSpec {
             labels: BTreeMap::new(),
             models: None,
             abilities: Abilities::default(),
+            traffic: Traffic::default(),
             limits: Limits::default(),
             timeouts: UpstreamTimeouts::default(),
             extensions: Extensions::default(),
@@ -313,6 +334,16 @@ impl UpstreamSpec {
         by_name || host.parse().is_ok_and(by_address)
     }
 
+    /// Whether it is somebody else's API, which is asked nothing that it need not be, and told nothing of clients: an
+    /// [`Openai`](Engine::Openai) that does not get [all](Traffic::All), and any [`Anthropic`](Engine::Anthropic).
+    pub fn is_hosted(&self) -> bool {
+        match self.engine {
+            Engine::Anthropic => true,
+            Engine::Openai => self.traffic != Traffic::All,
+            _ => false,
+        }
+    }
+
     /// Whether its URL says that it speaks TLS.
     pub fn speaks_tls(&self) -> bool {
         parse(&self.url).is_ok_and(|address| address.tls())
@@ -337,13 +368,14 @@ impl UpstreamSpec {
             labels,
             models,
             abilities,
+            traffic,
             limits,
             timeouts,
             extensions,
         } = self;
         (
             (id, url, metrics_url, protocol),
-            (engine, labels, models, abilities, limits, timeouts),
+            (engine, labels, models, abilities, traffic, limits, timeouts),
         ) == (
             (&other.id, &other.url, &other.metrics_url, &other.protocol),
             (
@@ -351,6 +383,7 @@ impl UpstreamSpec {
                 &other.labels,
                 &other.models,
                 &other.abilities,
+                &other.traffic,
                 &other.limits,
                 &other.timeouts,
             ),

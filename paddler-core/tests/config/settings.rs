@@ -12,7 +12,7 @@ use paddler_core::queue::MinShares;
 use paddler_core::request::{ModelRule, ModelRules};
 use paddler_core::schedule::{Tree, trees};
 use paddler_core::upstream::{
-    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, UpstreamTimeouts,
+    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Traffic, UpstreamTimeouts,
 };
 
 fn read(text: &str) -> Config {
@@ -71,6 +71,11 @@ fn every_setting_is_read() {
     first.settings.rewrite_response = Some(true);
     first.settings.max_wait = Some(Duration::from_secs(2));
     let rules = ModelRules::new([
+        ("big", {
+            let mut rule = ModelRule::default().or_else(["llama-3", "gpt-4o-mini"]);
+            rule.patience = Some(Duration::from_secs(5));
+            rule
+        }),
         ("gpt-4o", first),
         ("gpt-*", ModelRule::alias("small")),
         ("openai/*", ModelRule::alias("*")),
@@ -187,6 +192,10 @@ fn every_part_of_an_upstream_is_read() {
     protocol.tls.key = file("own.key");
     protocol.tls.server_name = Some("gpu-3".into());
     assert_eq!(third.spec.protocol, protocol);
+    assert_eq!(
+        (third.spec.traffic, second.spec.traffic),
+        (Traffic::Named, Traffic::All)
+    );
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod charging;
 mod compressed;
 mod ejecting;
 mod fairness;
+mod fallback;
 mod faults;
 mod fleets;
 mod framing;

@@ -63,7 +63,8 @@ class _Settings(TypedDict, total=False):
     max_in_flight: int | None
     max_sequences: int | None
     metrics_url: str | None
-    engine: Literal["auto", "llamacpp", "vllm", "sglang", "trtllm", "triton", "ollama", "openai", "paddler"] | None
+    engine: Literal["auto", "llamacpp", "vllm", "sglang", "trtllm", "triton", "ollama", "openai", "anthropic", "paddler"] | None
+    traffic: Literal["all", "named", "fallback"] | None
     http2: Literal["auto", "never", "always"] | None
     host: Literal["rewrite", "keep"] | None
     tls: Mapping[str, str] | None

@@ -1,15 +1,50 @@
 //! What is meant by the names of models that clients ask for, and what is special about each?
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fill::{HOUR, step};
 use super::timeouts::ModelTimeouts;
+use super::{Config, UpstreamConfig};
 use crate::config::fault::{ConfigFaults, Faults};
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, Value, quoted};
 use crate::queue::Priority;
-use crate::request::{ModelRule, ModelRules, ModelTarget};
+use crate::request::{Fallback, ModelRule, ModelRules, ModelTarget};
+use crate::upstream::Models;
+
+impl Config {
+    /// The names that fall back to models which none of the upstreams has, of this config and of those in `listed`, each with the
+    /// first of those models. None where some do not say what they have: only the engine knows.
+    ///
+    /// ```
+    /// use paddler_core::config::{Config, Mode, Registry};
+    ///
+    /// let text = "upstreams: [{url: http://gpu-1, models: [big]}]\nmodels: {big: {fallback: [small]}}\n";
+    /// let config = Config::read(text, "paddler.yaml", Mode::Gateway, &Registry::new()).unwrap();
+    /// assert_eq!(config.vain_fallbacks(&[]), [("big".to_owned(), "small".into())]);
+    /// ```
+    pub fn vain_fallbacks(&self, listed: &[UpstreamConfig]) -> Vec<(String, Arc<str>)> {
+        let mut had = BTreeSet::new();
+        for upstream in self.upstreams.iter().chain(listed) {
+            let Some(Models::Listed(models)) = &upstream.spec.models else {
+                return Vec::new();
+            };
+            had.extend(
+                models
+                    .iter()
+                    .flat_map(|model| model.aliases.iter().chain([&model.id])),
+            );
+        }
+        let vain = self.models.iter().filter_map(|(name, rule)| {
+            let of_rest = |model: &&Arc<str>| !model.contains('*') && !had.contains(*model);
+            let model = rule.fallback.iter().find(of_rest)?;
+            Some((name.into_owned(), model.clone()))
+        });
+        vain.collect()
+    }
+}
 
 impl ModelRules {
     /// Reads rules for names, in the words of a config's `models`. `name` is that of the file, for the faults.
@@ -46,19 +81,20 @@ pub(super) struct Rules<'v> {
     anew: bool,
 }
 
-/// Where a rule stands, and each of its targets.
+/// Where a rule stands, and each of its targets and fallbacks.
 struct Place<'v> {
     at: At<'v>,
     targets: Vec<At<'v>>,
+    fallback: Vec<At<'v>>,
 }
 
 impl<'v> Rules<'v> {
     /// The section `models`.
     pub(super) fn models(&mut self, at: &At<'v>, faults: &mut Faults) {
         for (name, at) in at.pairs(faults).into_iter().flatten() {
-            let mut targets = Vec::new();
-            let rule = rule(&at, &mut targets, faults);
-            self.places.insert(&name.text, Place { at, targets });
+            let mut place = Place::of(at);
+            let rule = rule(&mut place, faults);
+            self.places.insert(&name.text, place);
             self.rules.extend(rule.map(|rule| (name.text.as_str(), rule)));
         }
         self.anew = true;
@@ -82,10 +118,7 @@ impl<'v> Rules<'v> {
                     let mut rule = ModelRule::default();
                     rule.settings.timeouts = timeouts;
                     self.rules.push((name, rule));
-                    self.places.entry(name).or_insert(Place {
-                        at,
-                        targets: Vec::new(),
-                    });
+                    self.places.entry(name).or_insert(Place::of(at));
                 }
             }
         }
@@ -110,7 +143,8 @@ impl<'v> Rules<'v> {
         for fault in wrong {
             if let Some(place) = self.places.get(&*fault.name) {
                 let target = fault.target.and_then(|target| place.targets.get(target));
-                let at = target.unwrap_or(&place.at);
+                let fallback = fault.fallback.and_then(|at| place.fallback.get(at));
+                let at = target.or(fallback).unwrap_or(&place.at);
                 at.fault_mend(faults, fault.problem, fault.mend);
             }
         }
@@ -118,8 +152,23 @@ impl<'v> Rules<'v> {
     }
 }
 
+impl<'v> Place<'v> {
+    fn of(at: At<'v>) -> Self {
+        Self {
+            at,
+            targets: Vec::new(),
+            fallback: Vec::new(),
+        }
+    }
+}
+
 /// A name, or a map with more.
-fn rule<'v>(at: &At<'v>, targets: &mut Vec<At<'v>>, faults: &mut Faults) -> Option<ModelRule> {
+fn rule(place: &mut Place<'_>, faults: &mut Faults) -> Option<ModelRule> {
+    let Place {
+        at,
+        targets,
+        fallback,
+    } = place;
     if faults.notes() {
         at.text(faults);
     } else if let Kind::String(_) = &at.value.kind {
@@ -132,6 +181,26 @@ fn rule<'v>(at: &At<'v>, targets: &mut Vec<At<'v>>, faults: &mut Faults) -> Opti
     let mut fields = at.fields(faults)?;
     let mut rule = ModelRule::default();
     let stands_for = stands_for(&mut fields, targets, faults);
+    let chain_at = fields.take("fallback", faults);
+    let is_chain = chain_at.is_some() || faults.notes();
+    let models = chain_at.and_then(|at| at.some_list(faults));
+    let models = models.into_iter().flatten().filter_map(|at| {
+        let model = at.text(faults)?;
+        fallback.push(at);
+        Some(model.into())
+    });
+    rule.fallback = models.collect();
+    let patience_at = fields.take("patience", faults);
+    let patience = |at: &At<'_>| at.duration(faults, Duration::ZERO..=Fallback::MOST_PATIENCE);
+    rule.patience = patience_at.as_ref().and_then(patience);
+    if let Some(at) = patience_at.filter(|_| !is_chain) {
+        let mend = "name models in `fallback`, or leave it out";
+        at.fault_mend(
+            faults,
+            "there is nothing to have patience for without `fallback`",
+            mend,
+        );
+    }
     let settings = &mut rule.settings;
     settings.priority = fields
         .take("priority", faults)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::upstream::{DNS, ENGINES, HOSTS, HTTP2};
+use super::upstream::{DNS, ENGINES, HOSTS, HTTP2, TRAFFIC};
 use super::{
     AdminPaths, AgentAccess, ClientCertificates, Config, CountTokens, Forwarded, ListenerTls, LogFormat,
     LogTarget, NameUpstream, Otlp, Queue, Telemetry, Timeouts, Traceparent, UpstreamConfig, WebSockets,
@@ -228,6 +228,8 @@ fn rules(rules: &ModelRules) -> Map<String, Json> {
         } = rule.settings;
         without_nothing(json!({
             "targets": Some(targets(rule)).filter(|targets| !targets.is_empty()),
+            "fallback": Some(&rule.fallback).filter(|models| !models.is_empty()),
+            "patience": some(rule.patience),
             "priority": priority,
             "max_wait": some(max_wait),
             "rewrite_response": rewrite_response,
@@ -260,6 +262,7 @@ fn upstream(upstream: &UpstreamConfig) -> Json {
         "models": spec.models.as_ref().map(models),
         "capabilities": capabilities(&spec.abilities),
         "context": spec.abilities.context,
+        "traffic": word(&TRAFFIC, &spec.traffic),
         "max_in_flight": spec.limits.max_in_flight,
         "max_sequences": spec.limits.max_sequences,
         "api_key_file": api_key_file,

@@ -12,11 +12,11 @@ use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
 use crate::upstream::address::{Address, is_host, is_of_paddler, parse, parse_page, service_domain};
 use crate::upstream::{
-    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId,
+    Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, Traffic, UpstreamId,
     UpstreamSpec, UpstreamTimeouts,
 };
 
-pub(super) const ENGINES: [(&str, Engine); 9] = [
+pub(super) const ENGINES: [(&str, Engine); 10] = [
     ("auto", Engine::Auto),
     ("llamacpp", Engine::Llamacpp),
     ("vllm", Engine::Vllm),
@@ -25,7 +25,14 @@ pub(super) const ENGINES: [(&str, Engine); 9] = [
     ("triton", Engine::Triton),
     ("ollama", Engine::Ollama),
     ("openai", Engine::Openai),
+    ("anthropic", Engine::Anthropic),
     ("paddler", Engine::Paddler),
+];
+
+pub(super) const TRAFFIC: [(&str, Traffic); 3] = [
+    ("all", Traffic::All),
+    ("named", Traffic::Named),
+    ("fallback", Traffic::Fallback),
 ];
 
 pub(super) const HTTP2: [(&str, Http2); 3] = [
@@ -74,7 +81,7 @@ pub(super) fn upstream(
     let (mut dns, mut of_paddler) = (false, false);
     if let Some(at) = &url_at {
         at.takes(faults, || {
-            let what = "Such as http://10.0.0.3:8080, https://gpu-3.lan, paddler://fleet-b:8080 or dns+http://engines:8000.";
+            let what = "Such as http://10.0.0.3:8080, https://gpu-3.lan, https://api.example.com/openai/v1, paddler://fleet-b:8080 or dns+http://engines:8000.";
             json!({"type": "string", "minLength": 1, "description": what})
         });
     }
@@ -104,7 +111,7 @@ pub(super) fn upstream(
     if let (Some(address), Some(at)) = (&address, &url_at) {
         once(
             &mut seen.addresses,
-            address.clone(),
+            address.place(),
             index,
             at,
             "this address",
@@ -116,7 +123,7 @@ pub(super) fn upstream(
         let by_address = id_at.is_none()
             && address
                 .as_ref()
-                .is_some_and(|address| seen.addresses[address] != index);
+                .is_some_and(|address| seen.addresses[&address.place()] != index);
         if !by_address {
             once(
                 &mut seen.ids,
@@ -253,6 +260,9 @@ fn settings(
     }
     let models = fields.take("models", faults).and_then(|at| models(&at, faults));
     let abilities = abilities(fields, faults);
+    let traffic = fields
+        .take("traffic", faults)
+        .and_then(|at| at.word(faults, &TRAFFIC));
     let mut limit = |name| {
         let at = fields.take(name, faults)?;
         at.whole(faults, 1..=i64::from(u32::MAX))
@@ -269,6 +279,7 @@ fn settings(
         spec.labels = named.into_iter().collect();
         spec.models = models;
         spec.abilities = abilities;
+        spec.traffic = traffic.unwrap_or_default();
         spec.limits.max_in_flight = max_in_flight;
         spec.limits.max_sequences = max_sequences;
         spec.timeouts = timeouts;

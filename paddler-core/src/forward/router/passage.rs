@@ -20,6 +20,7 @@ use crate::forward::admission::{admit, check_body};
 use crate::forward::asked::{Standing, Times};
 use crate::forward::attempt::{Answered, Outgoing};
 use crate::forward::body::Body;
+use crate::forward::fallback::Chain;
 use crate::forward::forwarded::Hop;
 use crate::forward::headers::{announces_body, for_upstream, strip_hop_by_hop, takes_trailers};
 use crate::forward::intake::{self, Intake};
@@ -32,7 +33,7 @@ use crate::forward::permit;
 use crate::forward::refusal::Refusal;
 use crate::forward::relay::{self, Relay};
 use crate::forward::renamed::renamed;
-use crate::forward::rewrite;
+use crate::forward::rewrite::{self, Naming};
 use crate::forward::rights::{Client, InUse};
 use crate::forward::sending::{Means, Outcome, Sending};
 use crate::forward::shown::Shown;
@@ -166,24 +167,29 @@ impl Router {
         arrival
             .story
             .trace(&mut head.parts.headers, || inner.places.next_seed());
-        let rename = passage.rename(&mut head, &facts);
-        let rewritten = match (&facts.model, model_in(path)) {
+        let stays = passage.stays(&intake);
+        let mut naming = intake.scanned.as_mut().map(Naming::take).unwrap_or_default();
+        if model_in(path).is_some() {
             // Whatever the body has under that name is something else.
-            (Some(model), Some(_)) => {
-                head.uri = rewrite::in_path(head.uri, model)?;
-                false
-            }
-            (model, _) => rewrite::ask_for(model.as_deref(), &mut intake)?,
-        };
+            naming = Naming::in_path();
+        }
+        let mut rewritten = false;
+        if let Some(model) = &facts.model {
+            head.uri = naming.in_uri(head.uri, model)?;
+            rewritten = naming.ask_for(model, &mut intake.held)?;
+        }
+        let chain = passage.chain(&facts, naming.can_change() || head.websocket.is_some(), stays);
+        let rename = passage.rename(&mut head, &chain);
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
+        (outgoing.naming, outgoing.model) = (naming, facts.model.clone());
         if let Some((_, dispatch)) = &mut outgoing.carried {
             (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
         }
         arrival.story.traced(&outgoing.headers);
         arrival.story.began(&facts, told);
         let (in_use_now, told) = (in_use.as_mut(), (&mut arrival.story, &mut arrival.shown));
-        let mut sending = Sending::new(passage.means(), &facts, &outgoing, in_use_now, told);
+        let mut sending = Sending::new(passage.means(), chain, &mut outgoing, in_use_now, told);
         match sending.run().await? {
             // What its tokens come to is not seen.
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -339,13 +345,31 @@ impl<'a> Passage<'a> {
         Ok(())
     }
 
+    /// The models that may serve it. What a model is asked about itself, such as for the tokens of a text, no other can answer.
+    fn chain<'f>(&self, facts: &'f RequestFacts, can_change: bool, stays: bool) -> Chain<'f> {
+        let (rules, now) = (&self.options.models, self.inner.clock.now());
+        match facts.class {
+            RequestClass::Generate(_) if can_change && !stays => Chain::of(facts, rules, now),
+            RequestClass::Generate(_) if can_change && facts.only.is_some() => {
+                Chain::bound(facts, rules, now)
+            }
+            _ => Chain::alone(facts),
+        }
+    }
+
+    /// Whether it is bound to what a request before has left, which no other model knows.
+    fn stays(&self, intake: &Intake) -> bool {
+        let by_body = |scanned: &Scanned| scanned.previous_response || scanned.refers.is_some();
+        intake.scanned.as_ref().is_some_and(by_body) || owners::in_path(self.path).is_some()
+    }
+
     /// The name that answers are to have, where that is not the engine's.
-    fn rename(&self, head: &mut Head, facts: &RequestFacts) -> Option<Arc<str>> {
+    fn rename(&self, head: &mut Head, chain: &Chain<'_>) -> Option<Arc<str>> {
+        let facts = chain.facts();
         let settings = self.options.models.settings(facts);
-        let name = facts
-            .asked
-            .clone()
-            .filter(|_| settings.rewrite_response == Some(true))?;
+        let own = facts.model.as_ref().filter(|_| chain.has_others());
+        let name = facts.asked.as_ref().or(own).cloned();
+        let name = name.filter(|_| settings.rewrite_response == Some(true))?;
         // It can be put into what can be read.
         let plain = HeaderValue::from_static("identity");
         head.parts.headers.insert(ACCEPT_ENCODING, plain);
@@ -380,6 +404,8 @@ impl<'a> Passage<'a> {
             allowed,
             websocket,
             carried: carried.map(|carried| (carried, Dispatch::default())),
+            naming: Naming::default(),
+            model: None,
         })
     }
 

@@ -22,7 +22,8 @@ impl Places {
     }
 
     /// Whether nobody will take the request before its time is over: each who could serve it is left out for it, or has
-    /// asked to be left alone, for longer than that. Who is merely busy, or may come back at any time, is waited for.
+    /// asked to be left alone, for longer than that. Who is merely busy, or may come back at any time, is waited for; where there
+    /// is something else to try, only who is busy.
     pub(super) fn is_in_vain(
         &self,
         (facts, tried): (&RequestFacts, &Tried),
@@ -30,6 +31,9 @@ impl Places {
         max_wait: Duration,
         now: Moment,
     ) -> bool {
+        if facts.patience.is_some() && !ending.reason.is_contention() {
+            return true;
+        }
         let longest = now.saturating_add(max_wait);
         let too_late = |end: Moment| end > longest || facts.deadline.is_some_and(|deadline| deadline < end);
         !ending.reason.is_contention() && self.first_back(facts, tried, now).is_some_and(too_late)

@@ -41,6 +41,7 @@ enum Message {
 /// | `method`, `path`, `class` | what it is, without the query |
 /// | `model` | the model that it is for |
 /// | `asked` | the name that it was asked by, where that stands for the model |
+/// | `fallback` | the model that it was sent to last, where its own had no place for it |
 /// | `upstream`, `attempts` | where it was sent last, and how often it was sent |
 /// | `status`, `end`, `reason` | what its client got: `end` is `complete`, `here`, `cut_short` or `left` |
 /// | `wait_seconds` | from the time that it was read to its place |
@@ -159,6 +160,7 @@ fn each<'a>(
         ("class", Some(Text(trail.class))),
         ("model", facts.and_then(|facts| facts.model.as_deref()).map(Text)),
         ("asked", facts.and_then(|facts| facts.asked.as_deref()).map(Text)),
+        ("fallback", trail.fallback().map(|model| Text(model))),
         ("upstream", trail.upstream().map(|id| Text(id.as_str()))),
         ("attempts", Some(Number(trail.attempts.len() as u64))),
         ("status", trail.status.map(|status| Number(status.into()))),

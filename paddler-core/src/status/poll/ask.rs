@@ -138,9 +138,12 @@ impl Asker {
         if self.elsewhere.is_none() {
             self.elsewhere = Elsewhere::of(&self.spec, engine, &*self.connect);
         }
-        let plan = Plan::of(engine);
+        let plan = Plan::for_spec(&self.spec, engine);
         let token = sample();
         let mut report = Report::new();
+        if self.spec.is_hosted() {
+            report.health = Some(Health::Ready);
+        }
         let mut quickly_degraded = 0;
         for (number, endpoint) in plan.asks(self.poll).enumerate() {
             if number == plan.quick.len() {

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{HOST, UPGRADE};
+use http::uri::PathAndQuery;
 #[cfg(feature = "http2")]
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Request, Response};
 #[cfg(feature = "http2")]
 use http::{Uri, Version};
@@ -20,13 +21,14 @@ use tokio::time::Instant;
 #[cfg(feature = "http2")]
 use tokio::time::timeout_at;
 
+use super::HttpOptions;
 use super::connect::Connector;
 use super::dial::{Dial, Tcp};
+use super::hosted::Hosted;
 use super::http1::{self, Broken, for_http1};
 #[cfg(feature = "http2")]
 use super::multiplex::{self, Multiplex};
 use super::pool::{Pool, Pooled};
-use super::{HttpOptions, UpstreamKey};
 use crate::forward::{Body, BoxError};
 use crate::upstream::address::{self, Address};
 use crate::upstream::transport::{CallError, NewConnection, Progress, Sent, Upstream};
@@ -44,7 +46,7 @@ pub struct HttpUpstream {
     address: Address,
     host: HeaderValue,
     keep_host: bool,
-    key: Option<UpstreamKey>,
+    hosted: Hosted,
     connector: Connector,
     pool: Arc<Pool>,
     /// `None` where HTTP/2 is never spoken.
@@ -62,10 +64,10 @@ enum Failed {
 type Answer = Result<Response<Body>, Failed>;
 
 impl HttpUpstream {
-    /// The upstream at this URL, over TCP. An [`UpstreamKey`] among the extensions is sent with each request.
+    /// The upstream at this URL, over TCP. An [`UpstreamKey`](super::UpstreamKey) among the extensions is sent with each request.
     ///
     /// # Errors
-    /// [`InvalidUrl`], for anything but `http://host[:port]` and `https://host[:port]`, or where a feature is missing.
+    /// [`InvalidUrl`], for anything but `http://host[:port][/path]` and `https://host[:port][/path]`, or where a feature is missing.
     pub fn new(url: &str, extensions: &Extensions, options: HttpOptions) -> Result<Self, InvalidUrl> {
         let invalid = |error: crate::upstream::InvalidId| InvalidUrl {
             problem: error.to_string(),
@@ -92,7 +94,7 @@ impl HttpUpstream {
         Ok(Self {
             host,
             keep_host: spec.protocol.host == HostHeader::Keep,
-            key: spec.extensions.get::<UpstreamKey>().cloned(),
+            hosted: Hosted::of(spec),
             pool: Arc::new(Pool::new(options, connector.route.clone())),
             #[cfg(feature = "http2")]
             multiplex: connector
@@ -141,9 +143,13 @@ impl HttpUpstream {
         let host = headers.get(HOST).filter(|_| keep).unwrap_or(&self.host).clone();
         // There is one, whatever came.
         headers.insert(HOST, host);
-        if let Some(key) = &self.key {
-            key.put_into(headers);
+        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = self.address.path_for(path);
+        if let Some(path) = path.and_then(|path| path.parse().ok()) {
+            *request.uri_mut() = path;
         }
+        let uri = request.uri().clone();
+        self.hosted.prepare(uri.path(), request.headers_mut());
     }
 
     /// Sends over a connection that is kept, while there is one, or else over a new one.

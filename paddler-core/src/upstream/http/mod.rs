@@ -7,6 +7,7 @@
 mod client;
 mod connect;
 mod dial;
+mod hosted;
 mod http1;
 #[cfg(feature = "http2")]
 mod multiplex;
@@ -73,6 +74,9 @@ impl Default for HttpOptions {
 /// As much of a file as is read for a key, in bytes.
 const LONGEST_KEY: u64 = 1 << 16;
 
+/// How a key begins that is a bearer token.
+const BEARER: &str = "Bearer ";
+
 /// The key that an upstream wants, as an extension of its spec. It is sent as a bearer token, in place of whatever key the
 /// client sent, and never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -84,7 +88,7 @@ impl UpstreamKey {
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
         }
-        let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
+        let mut value = HeaderValue::from_str(&format!("{BEARER}{key}")).ok()?;
         value.set_sensitive(true);
         Some(Self(value))
     }
@@ -111,6 +115,14 @@ impl UpstreamKey {
         let key = text.strip_prefix('\u{feff}').unwrap_or(&text).trim();
         let invalid = || format!("{file_name} holds no key: one line of visible characters");
         Self::new(key).ok_or_else(invalid)
+    }
+
+    /// The key alone.
+    fn bare(&self) -> HeaderValue {
+        let bare = self.0.as_bytes().get(BEARER.len()..).unwrap_or_default();
+        let mut value = HeaderValue::from_bytes(bare).unwrap_or(self.0.clone());
+        value.set_sensitive(true);
+        value
     }
 
     /// Puts it in the place of whatever key stands there, as each request gets it: for transports of one's own.

@@ -11,6 +11,7 @@ fn trail() -> Trail {
     let sent = |id: &str, moment, ended| TrailAttempt {
         upstream: UpstreamId::new(id).unwrap(),
         at: at(moment),
+        model: None,
         span_id: None,
         why: None,
         ended,

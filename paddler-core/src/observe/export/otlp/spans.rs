@@ -169,6 +169,7 @@ impl Spans<'_> {
             ),
             ("gen_ai.operation.name", operation(trail.class).map(text)),
             ("gen_ai.request.model", self.model().map(text)),
+            ("paddler.fallback", trail.fallback().map(|model| text(model))),
             ("gen_ai.usage.input_tokens", trail.prompt_tokens.map(number)),
             ("gen_ai.usage.output_tokens", trail.output_tokens.map(number)),
             ("paddler.request.id", Some(text(&trail.id))),
@@ -209,7 +210,10 @@ impl Spans<'_> {
             ("http.request.method", Some(text(&self.trail.method))),
             ("http.request.resend_count", resent.map(number)),
             ("gen_ai.operation.name", operation(self.trail.class).map(text)),
-            ("gen_ai.request.model", self.model().map(text)),
+            (
+                "gen_ai.request.model",
+                sent.model.as_deref().or(self.model()).map(text),
+            ),
             ("paddler.upstream", Some(text(sent.upstream.as_str()))),
             ("error.type", failed.map(text)),
         ]);
