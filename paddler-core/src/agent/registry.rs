@@ -1,7 +1,8 @@
 //! Which agents speak, and what does it come to?
 //!
-//! Of each upstream one stream speaks, the newest that has told of it. All that is to be said of it is held here once, so what
-//! waits for the board is bounded by the number of upstreams, whatever the agents do.
+//! Of each upstream one agent speaks, the one that lives, on its newest stream; of each engine the upstream that was told first. All
+//! that is to be said of it is held here once, so what waits for the board is bounded by the number of upstreams, whatever the
+//! agents do.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -30,6 +31,8 @@ const HOLDS: Duration = Duration::from_secs(3);
 pub enum Refused {
     /// A newer stream speaks of the same upstream.
     Replaced,
+    /// Another agent speaks under this id, and lives.
+    Taken,
     /// It has said nothing for too long.
     Silent,
     /// It has not said what the upstream is; or that was forgotten, since it had said nothing for too long.
@@ -41,7 +44,10 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Replaced => "a newer stream speaks under this id: no two agents may have one",
+            Self::Replaced => "a newer stream speaks under this id",
+            Self::Taken => {
+                "another agent speaks under this id, and no two may have one: give one of them another, with --id"
+            }
             Self::Silent => "nothing was said for too long: begin again",
             Self::Unknown => {
                 "nobody knows of which upstream this is: begin with a message that has `upstream`"
@@ -65,12 +71,20 @@ pub(super) struct Stream {
     end: Option<oneshot::Sender<Refused>>,
 }
 
+/// A host and a port.
+type Place = (String, u16);
+
 /// One upstream that an agent tells of.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) agent: Arc<str>,
     pub(super) name: Option<String>,
     pub(super) spec: UpstreamSpec,
+    place: Option<Place>,
+    /// Tells its agent from another one with the same id. Those of Paddler 1.x have none.
+    instance: Option<String>,
+    /// Another agent has asked for its id, and was told so.
+    contested: bool,
     pub(super) heard: Instant,
     pub(super) stale: bool,
     /// How it said that it is, the last time that it said that.
@@ -101,6 +115,8 @@ pub(super) struct Registry {
     most: usize,
     published: Published,
     pub(super) known: HashMap<UpstreamId, Known>,
+    /// Under which ids an engine is told of. The first one counts.
+    places: HashMap<Place, Vec<UpstreamId>>,
     /// What the board has.
     told: HashMap<UpstreamId, UpstreamSpec>,
     changed: VecDeque<UpstreamId>,
@@ -114,6 +130,7 @@ impl Registry {
             most,
             published,
             known: HashMap::new(),
+            places: HashMap::new(),
             told: HashMap::new(),
             changed: VecDeque::new(),
             waiting: HashSet::new(),
@@ -156,6 +173,10 @@ impl Registry {
         let id = stream.upstream.clone().ok_or(Refused::Unknown)?;
         let known = self.known.get_mut(&id).ok_or(Refused::Unknown)?;
         if known.stream < stream.number && known.agent == stream.agent {
+            if known.instance.is_some() && known.lives() {
+                // Whether this is the same agent its first message would say.
+                return Err(Refused::Unknown);
+            }
             known.follow(stream);
         }
         if known.stream != stream.number {
@@ -169,9 +190,19 @@ impl Registry {
         let was_stale = std::mem::take(&mut known.stale);
         if was_stale {
             tracing::info!(upstream = %id, agent = %known.agent, "the agent speaks again");
+            self.rank(&id);
         }
+        self.take_down(&id, word, was_stale, (at, now));
+        Ok(())
+    }
+
+    /// How an upstream is, by its agent.
+    fn take_down(&mut self, id: &UpstreamId, word: Word, was_stale: bool, (at, now): (Instant, Moment)) {
+        let Some(known) = self.known.get_mut(id) else {
+            return;
+        };
         match word {
-            Word::Alive if !was_stale => return Ok(()),
+            Word::Alive if !was_stale => return,
             Word::Alive => known.news = known.holds(),
             Word::Report { report, age } => {
                 let sample = self.published.load().sample(id.as_str(), now);
@@ -187,12 +218,10 @@ impl Registry {
             }
             Word::Bye => {
                 tracing::info!(upstream = %id, agent = %known.agent, "the agent says good-bye");
-                self.forget(&id, None);
-                return Ok(());
+                return self.forget(id, None);
             }
         }
-        self.mark(id);
-        Ok(())
+        self.mark(id.clone());
     }
 
     /// Takes down of which upstream a stream speaks. False: another one does, which is newer.
@@ -214,15 +243,13 @@ impl Registry {
             }
             tracing::info!(upstream = %id, agent = %stream.agent, name = hello.name, url = hello.spec.url, "an agent tells of an upstream");
             let known = Known::new(stream, hello, at);
+            let place = known.place.clone();
             self.known.insert(id.clone(), known);
+            self.arrive(&id, place);
             self.mark(id);
             return Ok(true);
         };
-        if known.stream > stream.number && known.agent == stream.agent {
-            return Err(Refused::Replaced);
-        }
-        // Two agents may speak of one upstream: one that was started again, and the one before that nobody has seen end.
-        if known.stream > stream.number && known.leaves.is_none() && !known.stale {
+        if known.stream != stream.number && !known.gives_way(stream, &hello)? {
             return Ok(false);
         }
         if known.agent != stream.agent {
@@ -234,18 +261,22 @@ impl Registry {
         if known.stream != stream.number {
             known.follow(stream);
         }
-        known.name = hello.name;
+        (known.name, known.instance) = (hello.name, hello.instance);
         if let Beat::Said(_) = hello.beat {
             known.beat = hello.beat;
         }
-        if known.spec.url != hello.spec.url {
-            let (before, now) = (&known.spec.url, &hello.spec.url);
-            tracing::warn!(upstream = %id, before, now, "an agent tells of another address; two with one id? give one another --id");
+        if known.spec.same_as(&hello.spec) {
+            return Ok(true);
         }
-        if !known.spec.same_as(&hello.spec) {
-            known.spec = hello.spec;
-            self.mark(id);
+        let place = hello.spec.host_and_port().ok();
+        let before = std::mem::replace(&mut known.place, place.clone());
+        known.spec = hello.spec;
+        if before != place {
+            tracing::info!(upstream = %id, url = known.spec.url, "an agent tells of another address");
+            self.depart(&id, before);
+            self.arrive(&id, place);
         }
+        self.mark(id);
         Ok(true)
     }
 
@@ -269,8 +300,56 @@ impl Registry {
         }
     }
 
+    /// An upstream is told to be there now.
+    fn arrive(&mut self, id: &UpstreamId, place: Option<Place>) {
+        let Some(place) = place else { return };
+        let ids = self.places.entry(place).or_default();
+        ids.push(id.clone());
+        if let Some(first) = ids.first().filter(|first| *first != id) {
+            tracing::warn!(upstream = %id, counts = %first, "two ids are told of one engine: it counts once");
+        }
+        self.rank(id);
+    }
+
+    /// And no more.
+    fn depart(&mut self, id: &UpstreamId, place: Option<Place>) {
+        let Some(place) = place else { return };
+        let Some(ids) = self.places.get_mut(&place) else {
+            return;
+        };
+        ids.retain(|one| one != id);
+        match ids.first().cloned() {
+            Some(first) => self.mark(first),
+            None => drop(self.places.remove(&place)),
+        }
+    }
+
+    /// Of those who tell of one engine, the one counts that speaks; of several, the one that did so before.
+    fn rank(&mut self, id: &UpstreamId) {
+        let place = self.known.get(id).and_then(|known| known.place.as_ref());
+        let Some(ids) = place.and_then(|place| self.places.get_mut(place)) else {
+            return;
+        };
+        let before = ids.first().cloned();
+        let known = &self.known;
+        ids.sort_by_key(|id| known.get(id).is_none_or(|known| known.stale));
+        let now = ids.first().cloned();
+        if before != now {
+            // Who joins does so before the other leaves.
+            now.into_iter().chain(before).for_each(|id| self.mark(id));
+        }
+    }
+
+    /// The id under which the engine counts that is told of under this one.
+    pub(super) fn counts_as<'a>(&'a self, id: &'a UpstreamId) -> &'a UpstreamId {
+        let place = self.known.get(id).and_then(|known| known.place.as_ref());
+        let ids = place.and_then(|place| self.places.get(place));
+        ids.and_then(|ids| ids.first()).unwrap_or(id)
+    }
+
     fn forget(&mut self, id: &UpstreamId, why: Option<Refused>) {
         if let Some(known) = self.known.remove(id) {
+            self.depart(id, known.place);
             if let (Some(end), Some(why)) = (known.end, why) {
                 // Whoever listened may have gone.
                 end.send(why).ok();
@@ -304,7 +383,10 @@ impl Registry {
             tracing::warn!(upstream = %id, "the agent is gone: its upstream leaves");
             self.forget(&id, Some(Refused::Silent));
         }
-        changed.into_iter().for_each(|id| self.mark(id));
+        for id in changed {
+            self.rank(&id);
+            self.mark(id);
+        }
         news
     }
 
@@ -323,7 +405,8 @@ impl Registry {
     pub(super) fn next(&mut self, now: Moment) -> Option<StatusEvent> {
         while let Some(id) = self.changed.pop_front() {
             self.waiting.remove(&id);
-            let Some(known) = self.known.get_mut(&id) else {
+            let counts = *self.counts_as(&id) == id;
+            let Some(known) = self.known.get_mut(&id).filter(|_| counts) else {
                 if self.told.remove(&id).is_some() {
                     return Some(StatusEvent::Remove(id));
                 }
@@ -357,9 +440,10 @@ impl Registry {
     }
 
     #[cfg(test)]
-    pub(super) fn sizes(&self) -> [usize; 4] {
+    pub(super) fn sizes(&self) -> [usize; 5] {
         [
             self.known.len(),
+            self.places.len(),
             self.told.len(),
             self.changed.len(),
             self.waiting.len(),
@@ -372,7 +456,10 @@ impl Known {
         Self {
             agent: stream.agent.clone(),
             name: hello.name,
+            place: hello.spec.host_and_port().ok(),
             spec: hello.spec,
+            instance: hello.instance,
+            contested: false,
             heard: at,
             stale: false,
             report: None,
@@ -384,6 +471,38 @@ impl Known {
             sample: None,
             told: at,
             news: None,
+        }
+    }
+
+    /// Whether its agent speaks, as far as is known.
+    fn lives(&self) -> bool {
+        self.leaves.is_none() && !self.stale
+    }
+
+    /// Whether another stream is listened to from now on that tells of this upstream. `Ok(false)`: it may go on, and is passed over.
+    fn gives_way(&mut self, stream: &Stream, hello: &Hello) -> Result<bool, Refused> {
+        let is_newer = stream.number > self.stream;
+        if !is_newer && self.agent == stream.agent {
+            return Err(Refused::Replaced);
+        }
+        if !self.lives() {
+            return Ok(true);
+        }
+        let same_engine = self.spec.same_place(&hello.spec);
+        match (&self.instance, &hello.instance) {
+            (Some(own), Some(other)) if own == other => Ok(is_newer),
+            // One of 1.x that was started again, and the one before that nobody has seen end.
+            (None, None) if same_engine => Ok(is_newer),
+            // Beside one of ours, one of 1.x has nothing to say, and would come again and again if it were sent away.
+            (Some(_), None) if same_engine => Ok(false),
+            (None, Some(_)) if same_engine => Ok(true),
+            _ => {
+                if !std::mem::replace(&mut self.contested, true) {
+                    let (url, other) = (&self.spec.url, &hello.spec.url);
+                    tracing::warn!(upstream = %self.spec.id, url, other, "a second agent has this id, and is refused: give one of them another --id");
+                }
+                Err(Refused::Taken)
+            }
         }
     }
 
