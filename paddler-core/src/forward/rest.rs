@@ -207,4 +207,27 @@ mod tests {
         assert!(rest.lock().is_none());
         assert!(of(&mut Request::new(Body::empty())).is_none());
     }
+
+    #[tokio::test]
+    async fn who_is_heard_out_is_told_that_the_connection_ends_where_there_are_no_streams() {
+        for (http2, reads) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (pieces, body) = tokio::sync::mpsc::channel(1);
+            pieces.send(Bytes::from("a")).await.unwrap();
+            drop(pieces);
+            let mut request = Request::new(Body::from_channel(body));
+            let rest = if http2 { of(&mut request) } else { None };
+            let answer = |request: Request<Body>| async move {
+                assert!(request.extensions().is_empty(), "it goes no further");
+                if reads {
+                    request.into_body().collect().await.unwrap();
+                }
+                Response::new(Body::empty())
+            };
+            let response = hear_out(request, answer).await;
+            let ends = response.headers().contains_key(CONNECTION);
+            assert_eq!(ends, !http2 && !reads, "{http2} {reads}");
+            let is_left = rest.is_some_and(|rest| rest.lock().is_some());
+            assert_eq!(is_left, http2 && !reads, "{http2} {reads}");
+        }
+    }
 }
