@@ -188,12 +188,17 @@ pub(crate) async fn are_answered_as_documented(gateway: &Gateway, engine: &Engin
     drop(one);
     for path in ["/api/v1/agent_status_update/{id}", "/status_update/{id}"] {
         let at = path.replace("{id}", "0b9e4a52");
-        seen.check(path, "post", 202, &answered(to, &at, &[old.clone()], true).await);
+        seen.check(
+            path,
+            "post",
+            202,
+            &answered(to, &at, std::slice::from_ref(&old), true).await,
+        );
         seen.check(path, "post", 400, &answered(to, &at, &[json!({})], false).await);
         // Its rhythm is learnt, and then it says nothing.
         let quick = vec![old.clone(); 4];
         seen.check(path, "post", 408, &answered(to, &at, &quick, false).await);
-        let first = spoken(to, &at, &[old.clone()]).await;
+        let first = spoken(to, &at, std::slice::from_ref(&old)).await;
         eventually("it is there", async || {
             agents(to)
                 .await
@@ -201,7 +206,7 @@ pub(crate) async fn are_answered_as_documented(gateway: &Gateway, engine: &Engin
                 .any(|agent| agent["agent_id"] == "0b9e4a52")
         })
         .await;
-        let second = spoken(to, &at, &[old.clone()]).await;
+        let second = spoken(to, &at, std::slice::from_ref(&old)).await;
         seen.check(path, "post", 409, &read(first).await);
         drop(second);
     }

@@ -17,6 +17,7 @@ mod ledger;
 mod protocol;
 mod readings;
 mod reserve;
+mod rooms;
 mod settling;
 mod spec;
 mod sync;
@@ -38,6 +39,7 @@ pub use ledger::{Ledger, SampleToken};
 pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub use readings::OwnLoad;
 pub(crate) use reserve::{Reserve, fits};
+pub(crate) use rooms::{RoomTaken, Rooms};
 pub use spec::{
     Engine, InvalidId, Limits, ModelEntry, Models, UpstreamId, UpstreamIndex, UpstreamSpec, UpstreamTimeouts,
 };
