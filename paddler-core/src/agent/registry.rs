@@ -4,6 +4,9 @@
 //! that is to be said of it is held here once, so what waits for the board is bounded by the number of upstreams, whatever the
 //! agents do.
 
+mod known;
+mod twins;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +15,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+pub(super) use self::known::Known;
 use super::beat::Beat;
 use super::said::{Hello, Said, Word};
 use crate::Moment;
-use crate::status::{Failure, FailureKind, Published, Report, StatusEvent};
-use crate::upstream::{SampleToken, UpstreamId, UpstreamSpec};
+use crate::status::{Published, StatusEvent};
+use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// How long an upstream stays whose agent's stream has broken off, if it does not come back: connections break, and what is gone
 /// is found out by the first request that fails.
@@ -73,33 +77,6 @@ pub(super) struct Stream {
 
 /// A host and a port.
 type Place = (String, u16);
-
-/// One upstream that an agent tells of.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) agent: Arc<str>,
-    pub(super) name: Option<String>,
-    pub(super) spec: UpstreamSpec,
-    place: Option<Place>,
-    /// Tells its agent from another one with the same id. Those of Paddler 1.x have none.
-    instance: Option<String>,
-    /// Another agent has asked for its id, and was told so.
-    contested: bool,
-    pub(super) heard: Instant,
-    pub(super) stale: bool,
-    /// How it said that it is, the last time that it said that.
-    pub(super) report: Option<Report>,
-    pub(super) failure: Option<Failure>,
-    stream: u64,
-    end: Option<oneshot::Sender<Refused>>,
-    beat: Beat,
-    /// When it leaves, since its stream has broken off.
-    leaves: Option<Instant>,
-    /// What was ours there at that report.
-    sample: Option<SampleToken>,
-    told: Instant,
-    news: Option<News>,
-}
 
 /// What the board has not heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,53 +277,6 @@ impl Registry {
         }
     }
 
-    /// An upstream is told to be there now.
-    fn arrive(&mut self, id: &UpstreamId, place: Option<Place>) {
-        let Some(place) = place else { return };
-        let ids = self.places.entry(place).or_default();
-        ids.push(id.clone());
-        if let Some(first) = ids.first().filter(|first| *first != id) {
-            tracing::warn!(upstream = %id, counts = %first, "two ids are told of one engine: it counts once");
-        }
-        self.rank(id);
-    }
-
-    /// And no more.
-    fn depart(&mut self, id: &UpstreamId, place: Option<Place>) {
-        let Some(place) = place else { return };
-        let Some(ids) = self.places.get_mut(&place) else {
-            return;
-        };
-        ids.retain(|one| one != id);
-        match ids.first().cloned() {
-            Some(first) => self.mark(first),
-            None => drop(self.places.remove(&place)),
-        }
-    }
-
-    /// Of those who tell of one engine, the one counts that speaks; of several, the one that did so before.
-    fn rank(&mut self, id: &UpstreamId) {
-        let place = self.known.get(id).and_then(|known| known.place.as_ref());
-        let Some(ids) = place.and_then(|place| self.places.get_mut(place)) else {
-            return;
-        };
-        let before = ids.first().cloned();
-        let known = &self.known;
-        ids.sort_by_key(|id| known.get(id).is_none_or(|known| known.stale));
-        let now = ids.first().cloned();
-        if before != now {
-            // Who joins does so before the other leaves.
-            now.into_iter().chain(before).for_each(|id| self.mark(id));
-        }
-    }
-
-    /// The id under which the engine counts that is told of under this one.
-    pub(super) fn counts_as<'a>(&'a self, id: &'a UpstreamId) -> &'a UpstreamId {
-        let place = self.known.get(id).and_then(|known| known.place.as_ref());
-        let ids = place.and_then(|place| self.places.get(place));
-        ids.and_then(|ids| ids.first()).unwrap_or(id)
-    }
-
     fn forget(&mut self, id: &UpstreamId, why: Option<Refused>) {
         if let Some(known) = self.known.remove(id) {
             self.depart(id, known.place);
@@ -448,101 +378,5 @@ impl Registry {
             self.changed.len(),
             self.waiting.len(),
         ]
-    }
-}
-
-impl Known {
-    fn new(stream: &mut Stream, hello: Hello, at: Instant) -> Self {
-        Self {
-            agent: stream.agent.clone(),
-            name: hello.name,
-            place: hello.spec.host_and_port().ok(),
-            spec: hello.spec,
-            instance: hello.instance,
-            contested: false,
-            heard: at,
-            stale: false,
-            report: None,
-            failure: None,
-            stream: stream.number,
-            end: stream.end.take(),
-            beat: hello.beat,
-            leaves: None,
-            sample: None,
-            told: at,
-            news: None,
-        }
-    }
-
-    /// Whether its agent speaks, as far as is known.
-    fn lives(&self) -> bool {
-        self.leaves.is_none() && !self.stale
-    }
-
-    /// Whether another stream is listened to from now on that tells of this upstream. `Ok(false)`: it may go on, and is passed over.
-    fn gives_way(&mut self, stream: &Stream, hello: &Hello) -> Result<bool, Refused> {
-        let is_newer = stream.number > self.stream;
-        if !is_newer && self.agent == stream.agent {
-            return Err(Refused::Replaced);
-        }
-        if !self.lives() {
-            return Ok(true);
-        }
-        let same_engine = self.spec.same_place(&hello.spec);
-        match (&self.instance, &hello.instance) {
-            (Some(own), Some(other)) if own == other => Ok(is_newer),
-            // One of 1.x that was started again, and the one before that nobody has seen end.
-            (None, None) if same_engine => Ok(is_newer),
-            // Beside one of ours, one of 1.x has nothing to say, and would come again and again if it were sent away.
-            (Some(_), None) if same_engine => Ok(false),
-            (None, Some(_)) if same_engine => Ok(true),
-            _ => {
-                if !std::mem::replace(&mut self.contested, true) {
-                    let (url, other) = (&self.spec.url, &hello.spec.url);
-                    tracing::warn!(upstream = %self.spec.id, url, other, "a second agent has this id, and is refused: give one of them another --id");
-                }
-                Err(Refused::Taken)
-            }
-        }
-    }
-
-    /// Listens to this stream from now on, and no more to the one before.
-    fn follow(&mut self, stream: &mut Stream) {
-        self.stream = stream.number;
-        self.leaves = None;
-        if let Some(before) = std::mem::replace(&mut self.end, stream.end.take()) {
-            // Whoever listened may have gone.
-            before.send(Refused::Replaced).ok();
-        }
-    }
-
-    /// What there is to be told again.
-    fn holds(&self) -> Option<News> {
-        match (&self.failure, &self.report) {
-            (None, Some(_)) => Some(News::Still),
-            (Some(_), _) => Some(News::Failed),
-            (None, None) => None,
-        }
-    }
-
-    /// What was ours at the last report, if it is told again now: nothing, where it had just joined with it.
-    fn still(&mut self, id: &UpstreamId, published: &Published, now: Moment) -> Option<SampleToken> {
-        let first = || {
-            published
-                .load()
-                .sample(id.as_str(), now)
-                .map(SampleToken::of_nothing)
-        };
-        self.sample = self.sample.or_else(first);
-        self.sample.map(|sample| sample.still(now))
-    }
-
-    fn failure(&self) -> Failure {
-        if self.stale {
-            let silent = format!("its agent has said nothing for {:?}", self.beat.patience().0);
-            return Failure::new(FailureKind::Silent, silent);
-        }
-        let unknown = || Failure::new(FailureKind::Unreadable, "its agent does not say");
-        self.failure.clone().unwrap_or_else(unknown)
     }
 }
