@@ -272,6 +272,8 @@ pub(crate) enum EngineArg {
     Sglang,
     /// TensorRT-LLM's trtllm-serve.
     Trtllm,
+    /// Triton Inference Server.
+    Triton,
     /// Ollama.
     Ollama,
     /// Any other OpenAI-compatible endpoint.
@@ -289,6 +291,7 @@ impl EngineArg {
             Self::Vllm => "vllm",
             Self::Sglang => "sglang",
             Self::Trtllm => "trtllm",
+            Self::Triton => "triton",
             Self::Ollama => "ollama",
             Self::Openai => "openai",
             Self::Paddler => "paddler",

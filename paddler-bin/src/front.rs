@@ -101,11 +101,11 @@ impl Desk {
     }
 
     /// All figures, as a page for Prometheus.
-    pub(crate) fn metrics_page(&self) -> String {
+    pub(crate) fn metrics_of(&self, families: &[String]) -> String {
         match self {
-            Self::Clients(router) => router.metrics_page(),
+            Self::Clients(router) => router.metrics_of(families),
             #[cfg(feature = "envoy")]
-            Self::Envoy(picker) => picker.router().metrics_page() + &picker.metrics_page(),
+            Self::Envoy(picker) => picker.router().metrics_of(families) + &picker.metrics_page(),
         }
     }
 

@@ -98,7 +98,7 @@ async fn figures(desk: Desk, query: Option<&str>) -> (StatusCode, &'static str, 
         return (StatusCode::BAD_REQUEST, "text/plain", text);
     }
     let page = move || {
-        let page = desk.metrics_page();
+        let page = desk.metrics_of(&names);
         if names.is_empty() {
             page
         } else {

@@ -6,9 +6,11 @@ use paddler_core::Moment;
 use paddler_core::request::Facts;
 use paddler_core::schedule::costs::{in_flight_share, queue as queue_cost};
 use paddler_core::schedule::{
-    Ask, Class, Ending, Explanation, Key, Node, Outcome, Reason, Scratch, cost_fn, trees,
+    Ask, Class, Ending, Explanation, Key, Node, NodeId, Observer, Outcome, PickCx, Picks, Reason, Scratch,
+    cost_fn, trees,
 };
-use paddler_core::status::{Report, StatusBoard, StatusEvent};
+use paddler_core::status::{Report, Snapshot, StatusBoard, StatusEvent};
+use paddler_core::upstream::Lease;
 use pool::{Pool, chi_square, corrected, count, ids, queue, slots, spec, tell};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -449,6 +451,50 @@ fn a_reservation_goes_elsewhere_when_the_place_is_gone_and_waits_when_all_are() 
     drop(first);
     assert_eq!(reserve().unwrap().upstream().as_str(), "a");
     assert_eq!(why.picked, ids(&["a"]));
+}
+
+/// Takes the place of whom the first walk picks, before it can be reserved.
+struct Rival<'s> {
+    snapshot: &'s Snapshot,
+    taken: Option<Lease>,
+}
+
+impl Observer for Rival<'_> {
+    fn picked(&mut self, _: &PickCx<'_>, _: NodeId, picks: &Picks) {
+        if self.taken.is_none() {
+            let first = picks.first().expect("somebody was picked");
+            self.taken = self.snapshot.lease(first, &Facts::new(), Moment::ZERO);
+        }
+    }
+}
+
+#[test]
+fn who_was_lost_to_another_request_stands_in_the_record_as_not_allowed() {
+    // Whom it picks depends on nothing that is written down beside.
+    let mut pool = Pool::new(corrected([Node::rendezvous(Key::Session)]));
+    for name in NAMES {
+        pool = pool.with(spec(name).max_in_flight(1));
+    }
+    let snapshot = pool.publish();
+    let facts = Facts::new().session("s");
+    let except = ids(&["gone"]);
+    let ask = Ask::new(&facts, Moment::ZERO, 1).except(&except);
+    let mut scratch = Scratch::default();
+    let mut rival = Rival {
+        snapshot: &snapshot,
+        taken: None,
+    };
+    let (lease, picks, record) = snapshot.reserve_recorded(&ask, &mut scratch, &mut rival).unwrap();
+    let lost = rival.taken.unwrap().upstream().clone();
+    assert_ne!(*lease.upstream(), lost);
+    assert_eq!(record.except, [except[0].clone(), lost]);
+    assert_eq!(record.picked, [lease.upstream().clone()]);
+    let again = snapshot.replay(&record, &mut scratch, &mut ());
+    assert_eq!(
+        again,
+        Outcome::Picked(picks),
+        "the record alone says why it was this one"
+    );
 }
 
 #[test]

@@ -16,6 +16,7 @@ use paddler_core::request::Facts;
 use paddler_core::schedule::{Class, Outcome, Reason, Tree, trees};
 use paddler_core::source::prometheus::{self, Selector};
 use paddler_core::source::vllm::{VllmNames, read_metrics};
+use paddler_core::source::{sglang, triton};
 use paddler_core::status::{Failure, FailureKind, Report, StatusEvent};
 use pool::{Pool, Told};
 use serde_json::{Value, json};
@@ -190,10 +191,7 @@ fn metrics(vector: &Value) -> Result<Verdict, String> {
         }
         // Which engine's names are looked for is for the spec of the upstream to say.
         "prometheus_text" if expect.get("by_engine_label").is_some() => Ok(Verdict::Skipped),
-        "prometheus_text" if has(&NOT_BUILT.engines, text_of(params, "engine")) => Ok(Verdict::Skipped),
-        "prometheus_text" if params.get("engine").is_some() => {
-            Err(format!("unknown engine {}", params["engine"]))
-        }
+        "prometheus_text" if params.get("engine").is_some() => page_of_engine(params, expect),
         "prometheus_text" if params.get("spec").is_some() => {
             let selector: Selector = text_of(params, "spec").parse().map_err(|_| "no selector")?;
             let names = VllmNames {
@@ -241,6 +239,24 @@ fn series_of(labels: &Value) -> String {
     let pairs = labels.as_object().into_iter().flatten();
     let labels: Vec<_> = pairs.map(|(name, value)| format!("{name}={value}")).collect();
     format!("m{{{}}} 1\n", labels.join(","))
+}
+
+/// A part of a page of another engine: what it does not have is unknown.
+fn page_of_engine(params: &Value, expect: &Value) -> Result<Verdict, String> {
+    let (page, mut report) = (text_of(params, "text").as_bytes(), Report::new());
+    match text_of(params, "engine") {
+        "sglang" => read_metrics(200, page, &sglang::names(), &mut report),
+        "triton-tensorrt-llm" => triton::read_metrics(200, page, &mut report),
+        unknown => return Err(format!("unknown engine {unknown}")),
+    }
+    let waiting = report.waiting.map(f64::from);
+    check("waiting_queue", &waiting, &expect["waiting_queue"].as_f64())?;
+    check(
+        "kv_cache_usage",
+        &report.kv_cache_usage,
+        &expect["kv_cache_usage"].as_f64(),
+    )?;
+    Ok(Verdict::Passed(read(&report)))
 }
 
 /// A page of vLLM, under its own names or under those of `mapping`.

@@ -2,6 +2,7 @@
 
 pub mod draw;
 pub mod engines;
+pub mod figures;
 pub mod gateway;
 pub mod http;
 pub mod programs;

@@ -131,18 +131,25 @@ impl Program {
 
     /// The CPU time that it has taken, with all its threads; zero where the system does not tell.
     pub fn cpu(&self) -> Duration {
+        self.cpu_parts().iter().sum()
+    }
+
+    /// The same in two parts: in the program, and in the system for it.
+    pub fn cpu_parts(&self) -> [Duration; 2] {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // After the name, in which anything may stand: the 12th and the 13th are ticks in the program and in the system.
-        let fields = stat
+        // After the name, in which anything may stand: the 12th and the 13th are the ticks.
+        let mut fields = stat
             .rsplit_once(')')
             .map_or("", |(_, fields)| fields)
-            .split_whitespace();
-        let ticks: u64 = fields
-            .skip(11)
-            .take(2)
-            .filter_map(|ticks| ticks.parse::<u64>().ok())
-            .sum();
-        Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
+            .split_whitespace()
+            .skip(11);
+        [(); 2].map(|()| {
+            let ticks: f64 = fields
+                .next()
+                .and_then(|ticks| ticks.parse().ok())
+                .unwrap_or_default();
+            Duration::from_secs_f64(ticks / clock_ticks_per_second() as f64)
+        })
     }
 
     /// The memory it holds, in bytes; 0 where the system does not tell.

@@ -68,7 +68,10 @@ impl Asked {
         let mut facts = facts.map_or_else(CoreFacts::new, |facts| facts.get().0.as_facts());
         facts.class = self.task.map_or(facts.class, RequestClass::Generate);
         facts = self.weight.map_or(facts, |weight| facts.weight(weight));
-        facts.model = self.model.as_deref().or(facts.model);
+        if let Some(model) = self.model.as_deref() {
+            // The name that the other stood for is not one for this.
+            (facts.model, facts.asked) = (Some(model), None);
+        }
         facts.tokens = self.prompt_tokens.unwrap_or(facts.tokens);
         facts.priority = self.priority.unwrap_or(facts.priority);
         facts.tenant = self.tenant.as_deref().or(facts.tenant);

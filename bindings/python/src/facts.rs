@@ -53,6 +53,11 @@ impl Facts {
     }
 
     #[getter]
+    fn asked(&self) -> Option<&str> {
+        self.0.asked.as_deref()
+    }
+
+    #[getter]
     fn prompt_tokens(&self) -> u32 {
         self.0.tokens
     }

@@ -11,6 +11,7 @@
 //! | `running` | What runs in the background? |
 //! | `router` | How is one asked for? |
 //! | `asked`, `facts` | What is asked? |
+//! | `models` | What is meant by the name of a model that is asked for? |
 //! | `lease` | How does a request's sender say how far it is? |
 //! | `tree`, `value` | How does a tree come from Python? |
 //! | `callables` | How does the tree ask a function written in Python? |
@@ -22,6 +23,7 @@ mod board;
 mod callables;
 mod facts;
 mod lease;
+mod models;
 mod refuse;
 mod reports;
 mod router;
@@ -41,6 +43,8 @@ mod _paddler {
     use crate::facts::Facts;
     #[pymodule_export]
     use crate::lease::Lease;
+    #[pymodule_export]
+    use crate::models::ModelRules;
     #[pymodule_export]
     use crate::reports::{Report, read_vllm};
     #[pymodule_export]

@@ -7,6 +7,7 @@ use std::error::Error as _;
 
 use paddler_core::config::ConfigFaults;
 use paddler_core::forward::{Refusal, RouterOptions};
+use paddler_core::request::Facts;
 use paddler_core::schedule::{Ask, Ending, Explanation, NodeId, Tree};
 use paddler_core::status::Snapshot;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -54,8 +55,9 @@ pub(crate) fn explanation<'py>(
     py: Python<'py>,
     why: &Explanation,
     tree: &Tree,
+    facts: Facts<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let data = why.data(tree, usize::MAX);
+    let data = why.data(tree, usize::MAX).of(&facts.into());
     let explanation = py.import("paddler._explanation")?.getattr("Explanation")?;
     explanation.call1((pythonize(py, &data)?, data.to_string()))
 }

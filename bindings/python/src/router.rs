@@ -157,7 +157,10 @@ impl Router {
         let (reserved, why) = if explain {
             let mut why = Explanation::default();
             let reserved = self.reserve(py, &snapshot, &ask, &mut why)?;
-            (reserved, Some(refuse::explanation(py, &why, snapshot.tree())?))
+            (
+                reserved,
+                Some(refuse::explanation(py, &why, snapshot.tree(), facts)?),
+            )
         } else {
             (self.reserve(py, &snapshot, &ask, &mut ())?, None)
         };
@@ -188,7 +191,7 @@ impl Router {
         let mut why = Explanation::default();
         let _outcome = Scratch::with(|scratch| snapshot.pick(&asked.ask(&facts), scratch, &mut why));
         callables::pass_on()?;
-        refuse::explanation(py, &why, snapshot.tree())
+        refuse::explanation(py, &why, snapshot.tree(), facts)
     }
 
     /// Asks for a place; `done` is called from another thread with a lease, or with the error that there is none.

@@ -137,8 +137,8 @@ async fn carry_out(
         Does::HearAgentOf2025 | Does::HearAgentOf12 => {
             agents::hear(control, asked, Dialect::Paddler1, body, reach).await
         }
+        Does::ListUpstreams => return upstreams::list(control, asked).await,
         Does::TellDocument => told(document::document()),
-        Does::ListUpstreams => told(json!({"upstreams": upstreams::all(control)})),
         Does::AddUpstream => upstreams::add(control, body).await?,
         Does::TellUpstream => told(json!(upstreams::known(control, asked.id())?)),
         Does::RemoveUpstream => upstreams::remove(control, asked.id()).await?,

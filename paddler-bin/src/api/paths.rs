@@ -35,6 +35,42 @@ const fn get(does: Does, summary: &'static str, answers: &'static [Answers]) -> 
     operation(Verb::Get, does, summary, answers)
 }
 
+/// Which upstreams are looked for.
+const OF_UPSTREAMS: &[Query] = &[
+    Query {
+        name: "find",
+        description: "Words with spaces between, each of which is a part of an id, a URL, a label (zone=a) or of the name of a \
+                      model or adapter that is served there. Case does not matter.",
+        schema: r#"{"type": "string"}"#,
+    },
+    Query {
+        name: "state",
+        description: "Those in this state alone.",
+        schema: r#"{"type": "string"}"#,
+    },
+    Query {
+        name: "sort",
+        description: "In this order, equals in that of their ids. state: whoever most needs somebody first; load, running, \
+                      waiting, kv_cache: the most first; report_age: the oldest first. Default id.",
+        schema: r#"{"type": "string", "enum": ["id", "state", "load", "running", "waiting", "kv_cache", "report_age"]}"#,
+    },
+    Query {
+        name: "offset",
+        description: "So many are left out before the first. Default 0.",
+        schema: r#"{"type": "integer", "minimum": 0}"#,
+    },
+    Query {
+        name: "limit",
+        description: "So many at most. Default all.",
+        schema: r#"{"type": "integer", "minimum": 1, "maximum": 1000}"#,
+    },
+    Query {
+        name: "details",
+        description: "true: each with what it serves and what is open there.",
+        schema: r#"{"type": "boolean"}"#,
+    },
+];
+
 /// What is asked of a body of a tree.
 const TREE_BODY: Option<Content> = Some(json("TreeDocument"));
 
@@ -95,11 +131,21 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/v1/upstreams",
         operations: &[
-            get(
-                Does::ListUpstreams,
-                "All upstreams, in the order of their ids, each with its status and how old that is.",
-                &[answers(200, "All of them.", "Upstreams")],
-            ),
+            Operation {
+                query: OF_UPSTREAMS,
+                ..get(
+                    Does::ListUpstreams,
+                    "Upstreams, each with its status and how old that is: all, or those that are looked for.",
+                    &[
+                        answers(
+                            200,
+                            "Those that are looked for, and what all come to.",
+                            "Upstreams",
+                        ),
+                        answers(400, "What stands behind the ? cannot be read.", "Error"),
+                    ],
+                )
+            },
             Operation {
                 asked: Some(json("NewUpstream")),
                 ..operation(

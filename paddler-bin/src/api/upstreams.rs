@@ -1,17 +1,21 @@
 //! How are upstreams looked at, added, taken away and drained by the management API?
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::StatusCode;
 use paddler_core::config::{UpstreamConfig, Value as Written};
 use paddler_core::forward::Body;
+use paddler_core::manage::{STATES, UpstreamPage, UpstreamQuery, UpstreamSort};
 use paddler_core::observe::UpstreamStatus;
 use paddler_core::status::Entry;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::{Answer, error, whole};
+use super::table::JSON;
+use super::{Answer, Asked, Reply, error, whole};
 use crate::control::{Control, MOST_ADDED, NotAdded};
 
 /// The name of the source for which the API speaks.
@@ -20,16 +24,69 @@ pub(crate) const OWN: &str = "api";
 /// The largest upstream that is added, in bytes: one with a few hundred models.
 const LARGEST: usize = 64 * 1024;
 
-pub(super) fn all(control: &Control) -> Vec<UpstreamStatus> {
-    let mut all = UpstreamStatus::all(&control.router.published().load(), control.now());
-    all.sort_by(|one, other| one.id.cmp(&other.id));
-    all
+/// The most that are told of at once, where it is said how many; without, it is all.
+const MOST: usize = 1_000;
+
+/// Those that are looked for. To go through thousands takes its time, in which no stream must stand still.
+pub(super) async fn list(control: &Control, asked: &Asked<'_>) -> Result<Reply, Answer> {
+    let query = query(asked)?;
+    let (snapshot, now) = (control.router.published().load_full(), control.now());
+    let written = spawn_blocking(move || serde_json::to_string(&UpstreamPage::of(&snapshot, &query, now)));
+    let written = written.await.map_err(|why| why.to_string());
+    match written.and_then(|written| written.map_err(|why| why.to_string())) {
+        Ok(written) => Ok(Reply::Text(JSON, written + "\n")),
+        Err(why) => Err(error(StatusCode::INTERNAL_SERVER_ERROR, &why)),
+    }
+}
+
+fn query(asked: &Asked<'_>) -> Result<UpstreamQuery, Answer> {
+    let number = |name: &str, range: RangeInclusive<usize>| {
+        let Some(said) = asked.query(name) else {
+            return Ok(None);
+        };
+        let number = said.parse().ok().filter(|number| range.contains(number));
+        number
+            .map(Some)
+            .ok_or_else(|| match (range.start(), range.end()) {
+                (least, &usize::MAX) => wrong(name, &said, &format!("a whole number from {least} on")),
+                (least, most) => wrong(name, &said, &format!("a whole number from {least} to {most}")),
+            })
+    };
+    let mut query = UpstreamQuery::default();
+    query.find = asked.query("find").unwrap_or_default();
+    query.offset = number("offset", 0..=usize::MAX)?.unwrap_or(0);
+    query.limit = number("limit", 1..=MOST)?;
+    query.state = asked.query("state");
+    if let Some(state) = query.state.as_deref().filter(|state| !STATES.contains(state)) {
+        return Err(wrong("state", state, &format!("one of {}", STATES.join(", "))));
+    }
+    if let Some(said) = asked.query("sort") {
+        let found = UpstreamSort::ALL.into_iter().find(|(word, _)| *word == said);
+        let words = UpstreamSort::ALL.map(|(word, _)| word).join(", ");
+        (_, query.sort) = found.ok_or_else(|| wrong("sort", &said, &format!("one of {words}")))?;
+    }
+    query.details = match asked.query("details").as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => return Err(wrong("details", other, "true or false")),
+    };
+    Ok(query)
+}
+
+fn wrong(name: &str, said: &str, wanted: &str) -> Answer {
+    let message = format!("{name}={said}: {wanted} should stand there");
+    error(StatusCode::BAD_REQUEST, &message)
 }
 
 pub(super) fn known(control: &Control, id: &str) -> Result<UpstreamStatus, Answer> {
     let known = UpstreamStatus::find(&control.router.published().load(), id, control.now());
     known.ok_or_else(|| {
-        let ids: Vec<_> = all(control).into_iter().map(|upstream| upstream.id).collect();
+        let snapshot = control.router.published().load();
+        let mut ids: Vec<_> = snapshot
+            .iter()
+            .map(|(_, entry)| entry.spec().id.clone())
+            .collect();
+        ids.sort();
         let message = format!("there is no upstream {id:?}");
         (StatusCode::NOT_FOUND, json!({"error": message, "known": ids}))
     })

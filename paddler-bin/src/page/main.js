@@ -1,7 +1,7 @@
 // What is looked at, how often, and where is it shown?
 //
-// Every two seconds, or at once when the router tells of a change. A look that takes long is followed by a longer rest, so that a
-// page about ten thousand upstreams burdens nobody.
+// Every two seconds, or at once when the router tells of a change. Of ten thousand upstreams a look brings those that are shown, and a
+// look that takes long all the same is followed by a longer rest, so that the page burdens nobody.
 
 import { Refused, follow, forgetKey, get, hasKey, keepKey, post, text } from "./api.js";
 import { h, keep, one, say } from "./dom.js";
@@ -22,10 +22,12 @@ const MODELS_EVERY = 10_000;
 const TOGETHER = 150;
 
 const views = { upstreams, requests, tree, queue, models, events };
+/** They are told of all at once, with all who serve them: not to whoever does not look. */
+const WITH_MODELS = ["requests", "models"];
 
 /** What is known, and what a view can have done. */
 const app = {
-  upstreams: [], queue: null, models: null, figures: new Figures(),
+  upstreams: null, queue: null, models: null, figures: new Figures(),
   /** The walk that the tree shows: {title, nodes}. */
   walk: null,
   drain, showWalk, notice, soon,
@@ -36,6 +38,8 @@ let modelsAt = -Infinity;
 let timer = null;
 let looking = false;
 let again = false;
+/** Somebody has asked for something else meanwhile: he is shown it also while all else is held. */
+let asked = false;
 let held = false;
 
 function notice(said) {
@@ -48,9 +52,11 @@ function link(word, level) {
   one("link").className = level;
 }
 
-function soon(after = 0) {
-  if (looking) again = true;
-  else if (!held && !document.hidden) {
+function soon(after = 0, isAsked = false) {
+  if (looking) {
+    again = true;
+    asked ||= isAsked;
+  } else if ((!held || isAsked) && !document.hidden) {
     clearTimeout(timer);
     timer = setTimeout(look, after);
   }
@@ -64,22 +70,25 @@ async function look() {
     await fetchAll(began);
     render();
     await views[view].look?.(app);
-    link("live", "good");
+    if (held) link("held", "warn");
+    else link("live", "good");
     document.body.dataset.looks = Number(document.body.dataset.looks ?? 0) + 1;
   } catch (error) {
     await failed(error);
   }
   looking = false;
   const took = performance.now() - began;
-  soon(again ? TOGETHER : Math.max(EVERY, took * SHARE));
+  const isAsked = asked;
+  asked = false;
+  soon(isAsked ? 0 : again ? TOGETHER : Math.max(EVERY, took * SHARE), isAsked);
 }
 
 async function fetchAll(now) {
-  const wantsModels = now - modelsAt > MODELS_EVERY;
+  const wantsModels = WITH_MODELS.includes(view) && now - modelsAt > MODELS_EVERY;
   const [all, waits, page, known] = await Promise.all([
-    get("upstreams"), get("queue"), text(PATH), wantsModels ? get("models") : app.models,
+    get(upstreams.path()), get("queue"), text(PATH), wantsModels ? get("models") : app.models,
   ]);
-  Object.assign(app, { upstreams: all.upstreams, queue: waits, models: known });
+  Object.assign(app, { upstreams: all, queue: waits, models: known });
   if (wantsModels) modelsAt = now;
   app.figures.look(page, performance.now());
 }
@@ -99,14 +108,12 @@ async function failed(error) {
 }
 
 function summary() {
-  const states = app.upstreams.map(({ state }) => state);
-  const serving = states.filter((word) => !["ejected", "unable", "loading", "draining", "paused", "unheard"].includes(word)).length;
-  const add = (field) => app.upstreams.reduce((sum, upstream) => sum + (upstream[field] ?? 0), 0);
-  const limited = app.upstreams.every((upstream) => upstream.limit_weight !== undefined);
+  const { totals } = app.upstreams;
+  const open = many(totals.open_weight);
   const refused = app.figures.sum("paddler_refusals_total");
   return [
-    ["Upstreams serving", `${many(serving)} / ${many(states.length)}`, serving ? "" : "bad"],
-    ["Open weight", limited ? `${many(add("open_weight"))} / ${many(add("limit_weight"))}` : many(add("open_weight")), ""],
+    ["Upstreams serving", `${many(totals.serving)} / ${many(totals.upstreams)}`, totals.serving ? "" : "bad"],
+    ["Open weight", totals.limit_weight === undefined ? open : `${open} / ${many(totals.limit_weight)}`, ""],
     ["Requests here", many(app.figures.sum("paddler_in_flight_requests").value), ""],
     ["Waiting", `${many(app.queue.waiting)} / ${many(app.queue.max_requests)}`, app.queue.waiting ? "warn" : ""],
     ["Answered a second", rate(app.figures.sum("paddler_requests_total").rate), ""],

@@ -109,6 +109,17 @@ fn asked(more: &Engine, same: &str) -> Vec<(&'static str, &'static str, String, 
     .map(|path| row("get", path, path, "", 200))
     .into();
     rows.extend([
+        row(
+            "get",
+            ups,
+            "/api/v1/upstreams?find=a&state=healthy&sort=load&offset=0&limit=5&details=true",
+            "",
+            200,
+        ),
+        row("get", ups, "/api/v1/upstreams?limit=0", "", 400),
+        row("get", ups, "/api/v1/upstreams?sort=height", "", 400),
+        row("get", ups, "/api/v1/upstreams?state=well", "", 400),
+        row("get", ups, "/api/v1/upstreams?details=some", "", 400),
         row("post", ups, ups, &add("new", &more.url()), 201),
         row("post", ups, ups, &add("new", &more.url()), 200),
         row("post", ups, ups, &add("a", same), 409),

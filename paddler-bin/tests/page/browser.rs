@@ -153,11 +153,6 @@ impl Browser {
         self.tell("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Runs this before anything of a page.
-    pub(crate) fn before_all(&mut self, script: &str) {
-        self.tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}));
-    }
-
     pub(crate) fn visit(&mut self, url: &str) {
         let answer = self.tell("Page.navigate", json!({"url": url}));
         assert!(answer.get("errorText").is_none(), "{url}: {answer}");

@@ -4,9 +4,20 @@ use http::header::{CONNECTION, DATE, HeaderValue, TRANSFER_ENCODING};
 use paddler_engine::{Engine, EngineConfig};
 use serde_json::{Value, json};
 
+use crate::levels::{Front, Way, each_way};
 use crate::servers::{Llama, Servers, servers};
 use crate::support::client::{Answer, Ask, ask, chat, get, post, streamed};
 use crate::support::program::Gateway;
+
+each_way! {
+    a_chat_is_answered_as_by_the_engine_itself,
+    a_stream_is_passed_on_event_by_event,
+    bytes_stay_as_they_are,
+    a_model_is_asked_where_it_is,
+    embeddings_come_from_their_server,
+    a_model_that_nobody_has_is_not_found,
+    without_a_model_anybody_will_do,
+}
 
 /// The events of a stream, each as JSON, without its end.
 fn events(answer: &Answer) -> Vec<Value> {
@@ -43,10 +54,9 @@ fn shape_under(key: &str, value: &Value) -> Value {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_chat_is_answered_as_by_the_engine_itself() {
+async fn a_chat_is_answered_as_by_the_engine_itself(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let asked = chat("tiny-a", 48);
     let direct = ask(servers.a[0].address, post("/v1/chat/completions", &asked)).await;
     let routed = ask(gateway.address, post("/v1/chat/completions", &asked)).await;
@@ -55,10 +65,9 @@ async fn a_chat_is_answered_as_by_the_engine_itself() {
     assert_eq!(routed.json()["usage"]["completion_tokens"], 48);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_is_passed_on_event_by_event() {
+async fn a_stream_is_passed_on_event_by_event(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let mut asked = streamed(chat("tiny-a", 48));
     asked["stream_options"] = json!({"include_usage": true});
     let direct = events(&ask(servers.a[0].address, post("/v1/chat/completions", &asked)).await);
@@ -70,13 +79,12 @@ async fn a_stream_is_passed_on_event_by_event() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn bytes_stay_as_they_are() {
+async fn bytes_stay_as_they_are(way: Way) {
     // With an engine that says the same in the same bytes each time, so that they can be compared.
     let faces = [EngineConfig::llamacpp("m"), EngineConfig::vllm("m")];
     for config in faces {
         let engine = Engine::start(config.instant().fixed_ids(true)).await.unwrap();
-        let gateway = Gateway::start("gateway", &[engine.url()], &[]);
+        let gateway = Front::ready(way, &[("m", engine.url())], &[]).await;
         let asks: [&dyn Fn() -> Ask; 5] = [
             &|| post("/v1/chat/completions", &chat("m", 64)),
             &|| post("/v1/chat/completions", &streamed(chat("m", 64))),
@@ -151,10 +159,9 @@ async fn loads(servers: &Servers) -> Vec<f64> {
     tokens
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_model_is_asked_where_it_is() {
+async fn a_model_is_asked_where_it_is(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let mut said = Vec::new();
     for (model, may) in [("tiny-a", vec![0, 1]), ("tiny-b", vec![2]), ("tiny-e", vec![3])] {
         for body in [chat(model, 16), chat(model, 16), streamed(chat(model, 16))] {
@@ -182,10 +189,9 @@ async fn a_model_is_asked_where_it_is() {
     assert!(a != b && b != e && a != e, "{said:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn embeddings_come_from_their_server() {
+async fn embeddings_come_from_their_server(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let asked = json!({"model": "tiny-e", "input": ["one thing", "another", "a third"]});
     let (answer, worked) = who_works(&servers, &gateway, post("/v1/embeddings", &asked)).await;
     assert!(answer.is_good(), "{answer:?}");
@@ -203,10 +209,9 @@ async fn embeddings_come_from_their_server() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_nobody_has_is_not_found() {
+async fn a_model_that_nobody_has_is_not_found(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let asked = post("/v1/chat/completions", &chat("nobody", 16));
     let (answer, worked) = who_works(&servers, &gateway, asked).await;
     assert_eq!((answer.status, worked), (404, vec![false; 4]));
@@ -222,10 +227,9 @@ async fn a_model_that_nobody_has_is_not_found() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_model_anybody_will_do() {
+async fn without_a_model_anybody_will_do(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     for _ in 0..8 {
         let mut asked = chat("", 8);
         asked.as_object_mut().unwrap().remove("model");

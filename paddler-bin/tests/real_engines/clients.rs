@@ -3,8 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use crate::levels::{Front, Way, each_way};
 use crate::servers::{Servers, heard_from, servers};
 use crate::support::program::Gateway;
+
+each_way! {
+    openais_client_chats_streams_embeds_and_lists,
+    openais_client_raises_its_own_errors,
+}
 
 fn url(gateway: &Gateway) -> String {
     format!("http://{}", gateway.address)
@@ -28,10 +34,9 @@ async fn script(servers: &Servers, part: &str, args: Vec<String>, holds: &[&str]
     assert!(done.status.success(), "{err}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn openais_client_chats_streams_embeds_and_lists() {
+async fn openais_client_chats_streams_embeds_and_lists(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let args = vec![url(&gateway), servers.a[0].url(), servers.e.url()];
     script(
         &servers,
@@ -42,15 +47,14 @@ async fn openais_client_chats_streams_embeds_and_lists() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn openais_client_raises_its_own_errors() {
+async fn openais_client_raises_its_own_errors(way: Way) {
     let Some(servers) = servers().await else { return };
-    let keys = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-keys.txt");
+    let keys = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("client-keys-{way:?}.txt"));
     fs::write(&keys, "# of a test\nsk-known\n").unwrap();
-    let gateway = servers.gateway(&[]).await;
-    let with_keys = servers.gateway(&["--api-key-file", keys.to_str().unwrap()]).await;
-    let upstream = format!("b-1={}", servers.b.url());
-    let without_queue = Gateway::start("gateway", &[upstream], &["--max-requests=0"]);
+    let gateway = servers.gateway(way, &[]).await;
+    let with_keys = ["--api-key-file", keys.to_str().unwrap()];
+    let with_keys = servers.gateway(way, &with_keys).await;
+    let without_queue = Front::of(way, &[("b-1", servers.b.url())], &["--max-requests=0"]);
     heard_from(&without_queue, &["b-1"]).await;
     let args = vec![
         url(&gateway),

@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use paddler_core::observe::names;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::levels::{Front, Way, begun, each_way};
 use crate::servers::{Llama, Load, SLOTS, Servers, figure, heard_from, open_weight, servers};
-use crate::support::client::{Answer, Ask, Client, Reply, ask, chat, eventually, get, post, streamed};
+use crate::support::client::{Answer, Ask, Client, ask, chat, eventually, get, post, streamed};
 use crate::support::program::Gateway;
 
 /// As many tokens as a slot has room for: such an answer takes seconds.
 const LONG: u32 = 3_900;
 
-/// A stream that has begun.
-async fn begun(gateway: &Gateway, body: Value) -> (Client, Reply) {
-    let mut client = Client::to(gateway.address);
-    let mut reply = client.send(post("/v1/chat/completions", &streamed(body))).await;
-    assert_eq!(reply.status, 200);
-    reply.more().await.unwrap().unwrap();
-    (client, reply)
+each_way! {
+    a_request_takes_as_many_slots_as_it_has_prompts_and_choices,
+    forty_at_once_wait_here_and_never_in_an_engine,
+    models_and_health_are_told_while_every_slot_is_busy,
+    two_thousand_requests_of_all_kinds_fail_never,
+    a_client_that_hangs_up_frees_its_slot,
 }
 
 /// Watches what servers say of themselves until it is told to stop.
@@ -68,11 +68,9 @@ impl Watch {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_takes_as_many_slots_as_it_has_prompts_and_choices() {
+async fn a_request_takes_as_many_slots_as_it_has_prompts_and_choices(way: Way) {
     let Some(servers) = servers().await else { return };
-    let upstream = format!("b-1={}", servers.b.url());
-    let gateway = Gateway::start("gateway", &[upstream], &["--poll-interval=100ms"]);
+    let gateway = Front::of(way, &[("b-1", servers.b.url())], &["--poll-interval=100ms"]);
     heard_from(&gateway, &["b-1"]).await;
     let prompts = json!({"prompt": ["one", "two", "three", "four"], "max_tokens": 600, "model": "tiny-b"});
     let mut choices = chat("tiny-b", 600);
@@ -106,10 +104,11 @@ async fn a_request_takes_as_many_slots_as_it_has_prompts_and_choices() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn forty_at_once_wait_here_and_never_in_an_engine() {
+async fn forty_at_once_wait_here_and_never_in_an_engine(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&["--max-requests=100", "--max-wait=60s"]).await;
+    let gateway = servers
+        .gateway(way, &["--max-requests=100", "--max-wait=60s"])
+        .await;
     let watch = Watch::over(servers.all());
     let mut asks = JoinSet::new();
     for index in 0..40 {
@@ -129,10 +128,9 @@ async fn forty_at_once_wait_here_and_never_in_an_engine() {
     assert_eq!(waited, Some(0.0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn models_and_health_are_told_while_every_slot_is_busy() {
+async fn models_and_health_are_told_while_every_slot_is_busy(way: Way) {
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&["--max-wait=60s"]).await;
+    let gateway = servers.gateway(way, &["--max-wait=60s"]).await;
     let ended = Arc::new(AtomicUsize::new(0));
     let mut streams = JoinSet::new();
     for index in 0..3 * SLOTS {
@@ -190,11 +188,10 @@ fn one_of_many(index: u64) -> Ask {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_requests_of_all_kinds_fail_never() {
+async fn two_thousand_requests_of_all_kinds_fail_never(way: Way) {
     const HALF: u64 = 1_000;
     let Some(servers) = servers().await else { return };
-    let gateway = servers.gateway(&[]).await;
+    let gateway = servers.gateway(way, &[]).await;
     let next = Arc::new(AtomicU64::new(0));
     for half in 1..=2 {
         let mut workers = JoinSet::new();
@@ -243,11 +240,9 @@ async fn two_thousand_requests_of_all_kinds_fail_never() {
     assert_eq!(by_status, BTreeMap::from([("200".to_owned(), 2.0 * HALF as f64)]));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hangs_up_frees_its_slot() {
+async fn a_client_that_hangs_up_frees_its_slot(way: Way) {
     let Some(servers) = servers().await else { return };
-    let upstream = format!("b-1={}", servers.b.url());
-    let gateway = Gateway::start("gateway", &[upstream], &["--poll-interval=100ms"]);
+    let gateway = Front::of(way, &[("b-1", servers.b.url())], &["--poll-interval=100ms"]);
     heard_from(&gateway, &["b-1"]).await;
     let before = servers.b.load().await;
     let (client, reply) = begun(&gateway, chat("tiny-b", LONG)).await;

@@ -5,8 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
+mod agents;
 mod answers;
 mod clients;
+mod levels;
 mod load;
 mod outages;
 mod servers;

@@ -4,21 +4,29 @@ use paddler_core::observe::names;
 use serde_json::json;
 use tokio::task::JoinSet;
 
+use crate::levels::{Front, Way, each_way, upstream};
 use crate::servers::{Llama, figure, free_port, heard_from, python};
 use crate::support::client::{Answer, ask, chat, eventually, get, post};
-use crate::support::program::Gateway;
 
 const SOON: &str = "--poll-interval=100ms";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_starts_late_is_picked_up() {
+each_way! {
+    a_server_that_starts_late_is_picked_up,
+    a_server_that_dies_before_it_answers_costs_nobody_his_answer,
+}
+
+async fn a_server_that_starts_late_is_picked_up(way: Way) {
     let Some(python) = python() else { return };
     let port = free_port();
-    let gateway = Gateway::start(
-        "gateway",
-        &[format!("http://127.0.0.1:{port}")],
-        &[SOON, "--max-wait=60s"],
-    );
+    let engine = ("late", format!("http://127.0.0.1:{port}"));
+    let gateway = Front::of(way, &[engine], &[SOON, "--max-wait=60s"]);
+    if way == Way::AllLevels {
+        // As long as nothing was said of a router it may be sent something, which then waits there.
+        eventually("its fleet is known to fail", async || {
+            upstream(&gateway, "late").await["health"] == "failing"
+        })
+        .await;
+    }
     let health = ask(gateway.address, get("/health")).await;
     // It comes before anything is there, and waits.
     let early = tokio::spawn(ask(
@@ -42,16 +50,11 @@ async fn a_server_that_starts_late_is_picked_up() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_dies_before_it_answers_costs_nobody_his_answer() {
+async fn a_server_that_dies_before_it_answers_costs_nobody_his_answer(way: Way) {
     let Some(python) = python() else { return };
     let [stays, mut dies] = [0, 1].map(|_| Llama::start(&python, "tiny-a", 0));
-    let upstreams = [format!("stays={}", stays.url()), format!("dies={}", dies.url())];
-    let gateway = Gateway::start(
-        "gateway",
-        &upstreams,
-        &[SOON, "--max-requests=100", "--max-wait=60s"],
-    );
+    let engines = [("stays", stays.url()), ("dies", dies.url())];
+    let gateway = Front::of(way, &engines, &[SOON, "--max-requests=100", "--max-wait=60s"]);
     heard_from(&gateway, &["stays", "dies"]).await;
     let mut asks = JoinSet::new();
     for _ in 0..40 {

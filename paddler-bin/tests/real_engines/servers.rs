@@ -13,7 +13,7 @@ use paddler_core::observe::names::{self, Family};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::client::{Client, ask, eventually, get, series, total};
-use crate::support::program::{Gateway, Lines};
+use crate::support::program::{Gateway, Lines, signal};
 
 /// Slots of each server.
 pub(crate) const SLOTS: usize = 4;
@@ -116,6 +116,11 @@ impl Llama {
         self.child.wait().unwrap();
     }
 
+    /// Sends a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
     pub(crate) async fn load(&self) -> Load {
         Load::read(&mut Client::to(self.address)).await
     }
@@ -183,24 +188,6 @@ impl Servers {
 
     pub(crate) fn all(&self) -> [&Llama; 4] {
         [&self.a[0], &self.a[1], &self.b, &self.e]
-    }
-
-    /// What stands after `--upstream` for all of them.
-    pub(crate) fn upstreams(&self) -> Vec<String> {
-        let [a1, a2, b, e] = self.all().map(Llama::url);
-        vec![
-            format!("a-1={a1}"),
-            format!("a-2={a2}"),
-            format!("b-1={b}"),
-            format!("e-1={e}"),
-        ]
-    }
-
-    /// A gateway in front of all of them that knows what they serve.
-    pub(crate) async fn gateway(&self, more: &[&str]) -> Gateway {
-        let gateway = Gateway::start("gateway", &self.upstreams(), more);
-        heard_from(&gateway, &["a-1", "a-2", "b-1", "e-1"]).await;
-        gateway
     }
 
     async fn idle(&self) {

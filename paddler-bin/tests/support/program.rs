@@ -57,9 +57,7 @@ impl Program {
 
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
-        assert!(sent.success(), "{kill}: {sent}");
+        signal(&self.child, name);
     }
 
     /// How many files and connections it has open.
@@ -93,6 +91,13 @@ impl Drop for Program {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// Sends a process a signal, such as `TERM`.
+pub(crate) fn signal(process: &Child, name: &str) {
+    let kill = format!("kill -{name} {}", process.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
+    assert!(sent.success(), "{kill}: {sent}");
 }
 
 /// Runs it to its end.

@@ -133,7 +133,7 @@ impl Agent {
     pub fn start(options: AgentOptions, connect: Arc<dyn Connect>) -> Result<Self, BoxError> {
         let clock = Clock::new();
         let (answers, polled) = mpsc::channel(16);
-        let poller = poller(&options, &*connect, clock, answers)?;
+        let poller = poller(&options, &connect, clock, answers)?;
         let (latest, news) = watch::channel(Latest::default());
         let (stop, stopping) = watch::channel(false);
         let mut links = JoinSet::new();
@@ -165,14 +165,14 @@ impl Agent {
 
 fn poller(
     options: &AgentOptions,
-    connect: &dyn Connect,
+    connect: &Arc<dyn Connect>,
     clock: Clock,
     answers: mpsc::Sender<Polled>,
 ) -> Result<Poller, BoxError> {
     let mut engine = options.engine.clone();
     let upstream = connect.connect(&engine)?;
     engine.extensions.insert(Transport(upstream));
-    let asker = Asker::new(Arc::new(engine)).ok_or("there is no way to the engine")?;
+    let asker = Asker::new(Arc::new(engine), connect.clone()).ok_or("there is no way to the engine")?;
     Ok(Poller {
         id: options.engine.id.clone(),
         run: 0,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::list::Agents;
-use super::registry::Known;
+use super::registry::AgentUpstream;
 use crate::Moment;
 use crate::health::HealthState;
 use crate::status::{Health, Snapshot};
@@ -107,7 +107,7 @@ impl Agents {
 
 /// `counts`: the id under which its engine counts.
 fn entry(
-    known: &Known,
+    known: &AgentUpstream,
     counts: &UpstreamId,
     snapshot: &Snapshot,
     (today, at, now): (SystemTime, Instant, Moment),
@@ -136,7 +136,7 @@ fn entry(
     }
 }
 
-fn status(known: &Known, counts: &UpstreamId, slots_idle: u32, slots_processing: u32) -> Status {
+fn status(known: &AgentUpstream, counts: &UpstreamId, slots_idle: u32, slots_processing: u32) -> Status {
     let report = known.report.as_ref();
     let found = |begins: &str| {
         let mut degraded = report.into_iter().flat_map(|report| &report.degraded);
@@ -170,7 +170,7 @@ fn status(known: &Known, counts: &UpstreamId, slots_idle: u32, slots_processing:
     }
 }
 
-fn address(known: &Known) -> String {
+fn address(known: &AgentUpstream) -> String {
     match known.spec.host_and_port() {
         Ok((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
         Ok((host, port)) => format!("{host}:{port}"),

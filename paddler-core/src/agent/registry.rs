@@ -4,8 +4,8 @@
 //! that is to be said of it is held here once, so what waits for the board is bounded by the number of upstreams, whatever the
 //! agents do.
 
-mod known;
 mod twins;
+mod upstream;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub(super) use self::known::Known;
+pub(super) use self::upstream::AgentUpstream;
 use super::beat::Beat;
 use super::said::{Hello, Said, Word};
 use crate::Moment;
@@ -91,7 +91,7 @@ enum News {
 pub(super) struct Registry {
     most: usize,
     published: Published,
-    pub(super) known: HashMap<UpstreamId, Known>,
+    pub(super) known: HashMap<UpstreamId, AgentUpstream>,
     /// Under which ids an engine is told of. The first one counts.
     places: HashMap<Place, Vec<UpstreamId>>,
     /// What the board has.
@@ -219,7 +219,7 @@ impl Registry {
                 return Err(Refused::Full);
             }
             tracing::info!(upstream = %id, agent = %stream.agent, name = hello.name, url = hello.spec.url, "an agent tells of an upstream");
-            let known = Known::new(stream, hello, at);
+            let known = AgentUpstream::new(stream, hello, at);
             let place = known.place.clone();
             self.known.insert(id.clone(), known);
             self.arrive(&id, place);

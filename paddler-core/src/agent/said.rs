@@ -145,8 +145,11 @@ fn spec(upstream: Json, id: &UpstreamId) -> Result<UpstreamSpec, String> {
     let upstream_config = read.map_err(|faults| faults.to_string())?;
     let tls = &upstream_config.spec.protocol.tls;
     let files = [&upstream_config.api_key_file, &tls.ca, &tls.certificate, &tls.key];
-    if files.iter().any(|file| file.is_some()) || upstream_config.dns {
-        return Err("`upstream`: files and dns+ names are for the config of the balancer".to_owned());
+    // Who is told of is not polled: where its metrics stand is its agent's business.
+    let elsewhere = upstream_config.spec.metrics_url.is_some();
+    if files.iter().any(|file| file.is_some()) || upstream_config.dns || elsewhere {
+        let message = "`upstream`: files, dns+ names and metrics_url are for the config of the balancer";
+        return Err(message.to_owned());
     }
     let mut spec = upstream_config.spec;
     if upstream.get("id").is_some() && spec.id != *id {

@@ -6,7 +6,8 @@
 //! upstreams:
 //!   - id: gpu-1                     # default: host:port of the url
 //!     url: http://10.0.0.3:8080
-//!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, ollama, openai, paddler
+//!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, triton, ollama, openai, paddler
+//!     metrics_url: http://10.0.0.3:9400/metrics   # where they do not stand where this engine has them
 //!     labels: {zone: a}
 //!     models: [llama-3, {id: sql, aliases: [text2sql], parent: llama-3}]   # or any; default: ask the engine
 //!     capabilities: [chat, vision]  # and nothing else; default: all that it does not deny

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::no_place::Known;
+use super::no_place::Circumstances;
 use super::refusal::Refusal;
 use super::router::Router;
 use super::waiting::Owed;
@@ -77,7 +77,7 @@ impl Router {
                 alternatives: place.alternatives,
                 charge: place.owed.map(Owed::into_charge),
             }),
-            Err(no_place) => Err(no_place.refusal(&Known {
+            Err(no_place) => Err(no_place.refusal(&Circumstances {
                 places,
                 models: &options.models,
                 published: self.published(),

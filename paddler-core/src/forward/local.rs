@@ -12,12 +12,12 @@ use super::rights::Client;
 use super::waiting::Places;
 use crate::request::path::decode_part;
 use crate::request::{Dialect, ModelRules, RequestClass, Route, STATUS};
-use crate::source::paddler::{Behind, Page};
+use crate::source::paddler::{Behind, StatusPage};
 use crate::status::{Health, ModelRoom, ModelRow, Published, Report, Snapshot};
 use crate::upstream::{ModelEntry, Models};
 
 /// What an answer goes by.
-pub(super) struct Known<'a> {
+pub(super) struct Basis<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) stopping: bool,
     pub(super) rules: &'a ModelRules,
@@ -29,7 +29,7 @@ pub(super) struct Known<'a> {
 }
 
 /// The answer to a path of class local, in its one form.
-pub(super) fn answer(path: &str, known: &Known<'_>) -> Result<Response<Body>, Refusal> {
+pub(super) fn answer(path: &str, known: &Basis<'_>) -> Result<Response<Body>, Refusal> {
     match path {
         "/health" | "/v1/health" => health(known.snapshot, known.stopping),
         STATUS => Ok(json_response(&status(known))),
@@ -42,8 +42,8 @@ pub(super) fn answer(path: &str, known: &Known<'_>) -> Result<Response<Body>, Re
 
 /// How all upstreams are together, for a router in front: with the names that stand for others here, since it can be asked for
 /// them, too.
-fn status(known: &Known<'_>) -> Value {
-    let Known { snapshot, client, .. } = *known;
+fn status(known: &Basis<'_>) -> Value {
+    let Basis { snapshot, client, .. } = *known;
     let queued: usize = known.places.waiting().iter().map(|class| class.waiting).sum();
     let queued = u32::try_from(queued).unwrap_or(u32::MAX);
     let mut status = snapshot.aggregate(queued);
@@ -64,12 +64,12 @@ fn status(known: &Known<'_>) -> Value {
     }
     let reports = snapshot.iter().filter_map(|(_, entry)| entry.report());
     let behind = reports.filter_map(|report| report.extensions.get::<Behind>());
-    json!(Page::new(Behind::of(known.name, behind), status))
+    json!(StatusPage::new(Behind::of(known.name, behind), status))
 }
 
 /// Room is known by the names that can be asked for: those that stand for others among them, where it is one room that they stand
 /// for.
-fn name_rooms(known: &Known<'_>, rooms: &mut [ModelRoom]) {
+fn name_rooms(known: &Basis<'_>, rooms: &mut [ModelRoom]) {
     for alias in known.rules.aliases() {
         for room in &mut *rooms {
             room.models.retain(|model| model != alias);

@@ -16,7 +16,7 @@ use crate::request::{ModelRules, RequestFacts};
 use crate::status::Published;
 
 /// What an answer goes by.
-pub(super) struct Known<'a> {
+pub(super) struct Circumstances<'a> {
     pub(super) places: &'a Places,
     pub(super) published: &'a Published,
     pub(super) now: Moment,
@@ -29,7 +29,7 @@ pub(super) struct Known<'a> {
 }
 
 impl NoPlace {
-    pub(super) fn refusal(self, known: &Known<'_>) -> Refusal {
+    pub(super) fn refusal(self, known: &Circumstances<'_>) -> Refusal {
         let model = known.facts.model.as_deref();
         let asked = (model, known.facts.only.as_deref());
         let named = named(model, known.facts.asked.as_deref());
@@ -79,7 +79,7 @@ impl NoPlace {
     }
 }
 
-impl Known<'_> {
+impl Circumstances<'_> {
     /// When to come again: when the queue will have moved on by as many as wait before such a request. Where nobody can
     /// serve, how fast it moves says nothing.
     fn retry_after(&self, busy: bool) -> Duration {

@@ -281,7 +281,7 @@ impl Refusal {
             Dialect::Llamacpp => {
                 json!({"error": {"code": self.status.as_u16(), "message": message, "type": self.llamacpp_type()}})
             }
-            Dialect::Ollama => json!({"error": message}),
+            Dialect::Ollama | Dialect::Triton => json!({"error": message}),
             Dialect::Openai => {
                 json!({"error": {"message": message, "type": self.openai_type(), "param": null, "code": reason}})
             }

@@ -1,7 +1,8 @@
 //! How does an answer name the model that was asked for, and not the one that is meant?
 //!
 //! By replacing that one string as the answer passes: no event is held back, and what has none passes as it came. It stands
-//! under `model` at the top of an object, or of what that holds under `response` (Responses API) or `message` (Anthropic).
+//! under `model` (`model_name` in Triton's own API) at the top of an object, or of what that holds under `response` (Responses
+//! API) or `message` (Anthropic).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,7 +16,7 @@ use super::body::{Body, BoxError};
 use super::form::Form;
 
 /// The longest key that matters.
-const LONGEST: usize = 8;
+const LONGEST: usize = 10;
 
 /// Where in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ enum State {
     Text(bool),
     /// A key: so many bytes, and whether it is one with escapes or too long.
     Key(usize, bool),
-    /// Behind `"model"`, and whether the colon was seen.
+    /// Behind the key of the name, and whether the colon was seen.
     Named(bool),
     /// The name that is left out.
     Name(bool),
@@ -53,12 +54,14 @@ struct Renamer {
     /// The key at the top that was last begins what may hold the name, too.
     holds: bool,
     key: [u8; LONGEST],
+    /// What the name stands under.
+    under: &'static str,
     /// The name, in quotes.
     name: Bytes,
 }
 
 impl Renamer {
-    fn new(form: Form, name: &str) -> Self {
+    fn new(form: Form, (under, name): (&'static str, &str)) -> Self {
         Self {
             form,
             line: if form == Form::Events {
@@ -71,6 +74,7 @@ impl Renamer {
             expects_key: false,
             holds: false,
             key: [0; LONGEST],
+            under,
             name: serde_json::Value::from(name).to_string().into(),
         }
     }
@@ -163,7 +167,7 @@ impl Renamer {
         if self.depth == 1 {
             self.holds = !odd && (key == b"response" || key == b"message");
         }
-        if !odd && key == b"model" {
+        if !odd && key == self.under.as_bytes() {
             State::Named(false)
         } else {
             State::Between
@@ -171,8 +175,8 @@ impl Renamer {
     }
 }
 
-/// Makes an answer with these headers name this model. What is encoded or of another kind stays as it is.
-pub(super) fn renamed(body: Body, headers: &mut HeaderMap, name: &str) -> Body {
+/// Makes an answer with these headers name this model under this key. What is encoded or of another kind stays as it is.
+pub(super) fn renamed(body: Body, headers: &mut HeaderMap, name: (&'static str, &str)) -> Body {
     let Some(form) = Form::of(headers).filter(|_| !body.is_end_stream()) else {
         return body;
     };
@@ -224,7 +228,7 @@ mod tests {
     /// What an answer becomes, however it is cut.
     fn passed(form: Form, text: &str) -> String {
         let in_pieces = |size: usize| {
-            let mut renamer = Renamer::new(form, "asked \"x\"");
+            let mut renamer = Renamer::new(form, ("model", "asked \"x\""));
             let pieces = text.as_bytes().chunks(size);
             let out: Vec<_> = pieces
                 .map(|piece| renamer.pass(Bytes::copy_from_slice(piece)))
@@ -286,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_has_no_name_is_not_copied() {
-        let mut renamer = Renamer::new(Form::Events, "asked");
+        let mut renamer = Renamer::new(Form::Events, ("model", "asked"));
         let bytes = Bytes::from_static(b"data: {\"x\":1}\n\n");
         assert_eq!(renamer.pass(bytes.clone()).as_ptr(), bytes.as_ptr());
     }

@@ -8,6 +8,19 @@ use http::{StatusCode, Uri};
 use super::intake::Intake;
 use super::refusal::Refusal;
 use crate::request::path::encode_part;
+use crate::request::with_model;
+
+/// Makes a path ask for this model that names another.
+pub(super) fn in_path(uri: Uri, model: &str) -> Result<Uri, Refusal> {
+    let path = with_model(uri.path(), model);
+    if path == uri.path() {
+        return Ok(uri);
+    }
+    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    format!("{path}{query}")
+        .parse::<Uri>()
+        .map_err(|error| Refusal::bad_request("bad_path", format!("the path cannot be sent on: {error}")))
+}
 
 /// Makes a query ask for this model where it names another: that of a WebSocket, which has no body that could.
 pub(super) fn in_query(uri: Uri, asked: &str, model: &str) -> Result<Uri, Refusal> {

@@ -34,7 +34,7 @@ use super::story::Story;
 use super::trace;
 use super::waiting::Places;
 use crate::clock::Clock;
-use crate::observe::{End, Metrics, Page, guarded};
+use crate::observe::{End, Metrics, MetricsPage, guarded};
 use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
@@ -213,12 +213,17 @@ impl Router {
 
     /// All figures, as a page for Prometheus.
     pub fn metrics_page(&self) -> String {
+        self.metrics_of(&[])
+    }
+
+    /// The figures of these families, as such a page; of all, where none is named. A name that no family has, is passed over.
+    pub fn metrics_of(&self, families: &[String]) -> String {
         let inner = &*self.0;
         let now = inner.clock.now();
         let options = inner.options.load();
         let lost = options.telemetry.as_ref();
         let lost = lost.and_then(|telemetry| guarded(|| telemetry.lost()));
-        let page = Page {
+        let page = MetricsPage {
             lost: lost.unwrap_or_default(),
             metrics: &inner.metrics,
             snapshot: &inner.published.load_full(),
@@ -227,6 +232,7 @@ impl Router {
             buffered: inner.budget.held(),
             walks: Some(inner.places.walks()),
             now,
+            only: families,
         };
         page.to_string()
     }

@@ -8,7 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::attempt::{Answered, Failed, How, Outgoing, Says, attempt};
 use super::body::Body;
-use super::no_place::Known;
+use super::no_place::Circumstances;
 use super::options::RouterOptions;
 use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
@@ -407,7 +407,7 @@ impl<'a> Sending<'a> {
             options,
             ..
         } = self.means;
-        no_place.refusal(&Known {
+        no_place.refusal(&Circumstances {
             models: &options.models,
             places,
             published,

@@ -14,7 +14,7 @@ use super::trace::{self, KNOWN, Parent, SAMPLED};
 use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
-use crate::observe::{End, Measured, Sent, Telemetry, TraceSpan, Trail, guarded};
+use crate::observe::{End, Measured, Telemetry, TraceSpan, Trail, TrailAttempt, guarded};
 use crate::queue::Used;
 use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained};
@@ -197,7 +197,7 @@ impl Story {
         self.tell(|trail, at| {
             let wanted = trail.facts.as_ref().map(|facts| facts.detail);
             let why = why.filter(|_| wanted.is_some_and(|detail| detail != Detail::Nothing));
-            trail.attempts.push(Sent {
+            trail.attempts.push(TrailAttempt {
                 upstream: place.lease.upstream().clone(),
                 at,
                 span_id: attempt.map(|attempt| attempt.span_id),
@@ -302,7 +302,7 @@ impl Drop for Open {
 }
 
 /// The transport may have sent it elsewhere than it was told.
-fn served_by(sent: &mut Sent, upstream: &UpstreamId) {
+fn served_by(sent: &mut TrailAttempt, upstream: &UpstreamId) {
     if sent.upstream != *upstream {
         sent.upstream.clone_from(upstream);
     }

@@ -23,7 +23,7 @@ pub(crate) struct HealthBook {
 
 /// What the board knows of an upstream.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct BoardView {
     /// It can be sent work, by its own word and the operator's.
     pub(crate) usable: bool,
     /// What it takes at once.
@@ -89,7 +89,7 @@ impl HealthBook {
         &self,
         (place, tenancy): (u32, u16),
         id: UpstreamId,
-        known: (Known, Serves),
+        known: (BoardView, Serves),
         past: Option<Past>,
         now: Moment,
     ) {
@@ -110,8 +110,8 @@ impl HealthBook {
         self.change(now, |pool| pool.leave(place))
     }
 
-    pub(crate) fn update(&self, place: u32, known: Known, now: Moment) {
-        let Known {
+    pub(crate) fn update(&self, place: u32, known: BoardView, now: Moment) {
+        let BoardView {
             usable,
             room,
             became_ready,

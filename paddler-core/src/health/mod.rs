@@ -91,7 +91,7 @@ use serde::Serialize;
 use crate::Moment;
 use crate::config::{UnknownWord, named};
 pub use book::FaultReceipt;
-pub(crate) use book::{HealthBook, Known};
+pub(crate) use book::{BoardView, HealthBook};
 pub(crate) use groups::Serves;
 pub(crate) use member::Past;
 

@@ -333,7 +333,7 @@ impl Wanted {
 impl Decision {
     fn of(trail: &Trail, now: Moment) -> Self {
         let seconds = |at: Moment| at.since(trail.arrived).as_secs_f64();
-        let attempt = |sent: &crate::observe::Sent| Attempt {
+        let attempt = |sent: &crate::observe::TrailAttempt| Attempt {
             upstream: sent.upstream.clone(),
             sent_seconds: seconds(sent.at),
             ended: sent.ended,

@@ -1,9 +1,11 @@
 //! What is open, by our own count?
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
-use crate::status::Snapshot;
-use crate::upstream::UpstreamId;
+use crate::status::{Entry, Snapshot};
+use crate::upstream::{UpstreamId, UpstreamIndex};
 
 /// What is open at all upstreams.
 ///
@@ -63,28 +65,36 @@ impl LeaseStatus {
     /// As it is now, which may be later than the snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
         let settling = snapshot.ledger().settling_by_place();
-        let one = |(at, entry): (
-            crate::upstream::UpstreamIndex,
-            &std::sync::Arc<crate::status::Entry>,
-        )| {
-            let own = snapshot.ledger().own_load(at);
-            UpstreamLeases {
-                id: entry.spec().id.clone(),
-                in_flight: own.requests,
-                open_weight: own.weight,
-                settling_weight: settling.get(&at.0).copied().unwrap_or(0),
-                own_limit_weight: own.limit,
-                prefill_tokens: own.prefill_tokens,
-                adapter_requests: own.adapter_requests,
-            }
-        };
-        let mut upstreams: Vec<_> = snapshot.iter().map(one).collect();
+        let mut upstreams: Vec<_> = snapshot
+            .iter()
+            .map(|(at, entry)| UpstreamLeases::of(snapshot, (at, entry), &settling))
+            .collect();
         upstreams.sort_by(|one, other| one.id.cmp(&other.id));
         Self {
             in_flight: upstreams.iter().map(|one| u64::from(one.in_flight)).sum(),
             open_weight: upstreams.iter().map(|one| u64::from(one.open_weight)).sum(),
             settling_weight: snapshot.ledger().settling_weight(),
             upstreams,
+        }
+    }
+}
+
+impl UpstreamLeases {
+    /// `settling`: what settles, by place.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        (at, entry): (UpstreamIndex, &Entry),
+        settling: &HashMap<u32, u32>,
+    ) -> Self {
+        let own = snapshot.ledger().own_load(at);
+        Self {
+            id: entry.spec().id.clone(),
+            in_flight: own.requests,
+            open_weight: own.weight,
+            settling_weight: settling.get(&at.0).copied().unwrap_or(0),
+            own_limit_weight: own.limit,
+            prefill_tokens: own.prefill_tokens,
+            adapter_requests: own.adapter_requests,
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | view | says |
 //! |---|---|
 //! | [`UpstreamStatus`](crate::observe::UpstreamStatus) | how each upstream is |
+//! | [`UpstreamPage`] | the same of those that are looked for, and how all are together |
 //! | [`ModelStatus`] | who serves each model, and where which adapter is in use |
 //! | [`LeaseStatus`] | what is open where, by our own count |
 //! | [`QueueStatus`] | who waits |
@@ -23,6 +24,7 @@ mod queue;
 mod replay;
 mod tape;
 mod tree;
+mod upstreams;
 mod watch;
 
 pub use decisions::{Attempt, Decision, Decisions, Wanted};
@@ -33,4 +35,8 @@ pub use queue::{ModelWaits, PriorityWaits, QueueStatus};
 pub use replay::{BadLine, Elsewhere, Parted, Replay, Replayed};
 pub use tape::Tape;
 pub use tree::TreeStatus;
+pub use upstreams::{
+    ListedAdapter, STATES, UpstreamDetails, UpstreamPage, UpstreamQuery, UpstreamRow, UpstreamSort,
+    UpstreamTotals,
+};
 pub use watch::watch;

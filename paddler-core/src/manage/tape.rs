@@ -25,7 +25,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
-use crate::observe::{Sent, Trail};
+use crate::observe::{Trail, TrailAttempt};
 use crate::schedule::{Record, Tree};
 use crate::status::{EntryRecord, Snapshot, SnapshotRecord};
 use crate::upstream::UpstreamIndex;
@@ -168,7 +168,10 @@ impl Tape {
 
     /// Writes the last decision of a request, if there is a record of it.
     pub(super) fn write(&self, trail: &Trail) {
-        let last = trail.attempts.last().and_then(|sent: &Sent| sent.why.as_deref());
+        let last = trail
+            .attempts
+            .last()
+            .and_then(|sent: &TrailAttempt| sent.why.as_deref());
         let Some((record, snapshot)) =
             last.and_then(|why| Some((why.record.clone()?, why.snapshot.clone()?)))
         else {

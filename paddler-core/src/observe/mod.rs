@@ -1,6 +1,6 @@
 //! What can be seen from outside?
 //!
-//! [`Metrics`] are counted while requests go by, a [`Page`] puts them beside what is known of the upstreams, and
+//! [`Metrics`] are counted while requests go by, a [`MetricsPage`] puts them beside what is known of the upstreams, and
 //! [`names`] is the one place where the families are named:
 //!
 //! | metric | kind | labels | says |
@@ -117,9 +117,9 @@ mod walks;
 
 pub use metrics::{InFlight, Metrics};
 pub(crate) use models::Measured;
-pub use page::Page;
+pub use page::MetricsPage;
 pub(crate) use telemetry::guarded;
-pub use telemetry::{End, Sent, Telemetries, Telemetry, TraceSpan, Trail, Why};
+pub use telemetry::{End, Telemetries, Telemetry, TraceSpan, Trail, TrailAttempt, Why};
 pub use upstreams::{ServiceStatus, UpstreamStatus};
 pub(crate) use walks::Walks;
 

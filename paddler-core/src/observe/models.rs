@@ -48,12 +48,12 @@ impl Default for ModelFigures {
     }
 }
 
-type Known = HashMap<Arc<str>, Arc<ModelFigures>>;
+type FiguresByModel = HashMap<Arc<str>, Arc<ModelFigures>>;
 
 /// The figures of all models. A request that names one which is known takes no lock.
 #[derive(Debug, Default)]
 pub(super) struct ByModel {
-    known: ArcSwap<Known>,
+    known: ArcSwap<FiguresByModel>,
     other: Arc<ModelFigures>,
 }
 
@@ -80,7 +80,7 @@ impl ByModel {
 
     fn add(&self, model: &str) -> Arc<ModelFigures> {
         self.known.rcu(|known| {
-            let mut known = Known::clone(known);
+            let mut known = FiguresByModel::clone(known);
             if known.len() < MOST {
                 known.entry(model.into()).or_default();
             }

@@ -1,5 +1,6 @@
 //! What does a scrape see?
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,7 +23,7 @@ use crate::upstream::{UpstreamId, UpstreamIndex};
 ///
 /// ```
 /// use paddler_core::Moment;
-/// use paddler_core::observe::{Metrics, Page};
+/// use paddler_core::observe::{Metrics, MetricsPage};
 /// use paddler_core::schedule::trees;
 /// use paddler_core::status::{StatusBoard, StatusEvent};
 /// use paddler_core::upstream::UpstreamSpec;
@@ -31,12 +32,12 @@ use crate::upstream::{UpstreamId, UpstreamIndex};
 /// board.apply(StatusEvent::Upsert(UpstreamSpec::new("gpu-1", "http://127.0.0.1:8080")?), Moment::ZERO);
 /// let snapshot = board.publish(Moment::ZERO);
 ///
-/// let page = Page::new(&Metrics::default(), &snapshot, Moment::ZERO).to_string();
+/// let page = MetricsPage::new(&Metrics::default(), &snapshot, Moment::ZERO).to_string();
 /// assert!(page.contains("paddler_upstream_able{upstream=\"gpu-1\"} 1\n"));
 /// # Ok::<(), paddler_core::upstream::InvalidId>(())
 /// ```
 #[derive(Debug)]
-pub struct Page<'a> {
+pub struct MetricsPage<'a> {
     pub(crate) metrics: &'a Metrics,
     pub(crate) snapshot: &'a Snapshot,
     /// How each class waits, in the order of [`Priority::ALL`].
@@ -49,9 +50,11 @@ pub struct Page<'a> {
     /// What was lost of what is told of requests, by where to.
     pub(crate) lost: Vec<(&'static str, u64)>,
     pub(crate) now: Moment,
+    /// The families that are told; none: all.
+    pub(crate) only: &'a [String],
 }
 
-impl<'a> Page<'a> {
+impl<'a> MetricsPage<'a> {
     /// A page of these counts and of the upstreams as they are known, with an empty queue.
     pub fn new(metrics: &'a Metrics, snapshot: &'a Snapshot, now: Moment) -> Self {
         Self {
@@ -63,13 +66,17 @@ impl<'a> Page<'a> {
             walks: None,
             lost: Vec::new(),
             now,
+            only: &[],
         }
     }
 }
 
-impl fmt::Display for Page<'_> {
+impl fmt::Display for MetricsPage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut writer = Writer { to: f };
+        let mut writer = Writer {
+            to: f,
+            only: self.only,
+        };
         self.requests(&mut writer)?;
         self.models(&mut writer)?;
         self.walks(&mut writer)?;
@@ -79,7 +86,7 @@ impl fmt::Display for Page<'_> {
     }
 }
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     fn requests(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let metrics = self.metrics;
         page.head(&names::REQUESTS)?;
@@ -184,7 +191,7 @@ impl Page<'_> {
         page.one(&names::SNAPSHOT_AGE, age.as_secs_f64())?;
         self.pool(page)?;
         // The rows of the management API are those of this page.
-        let rows = UpstreamStatus::all(self.snapshot, self.now);
+        let rows = LazyCell::new(|| UpstreamStatus::all(self.snapshot, self.now));
         let each = |page: &mut Writer<'_, '_>, family, value: fn(&UpstreamStatus) -> Option<f64>| {
             page.each(family, &rows, value)
         };
@@ -246,6 +253,9 @@ impl Page<'_> {
 
     fn missing(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let family = &names::SIGNAL_MISSING;
+        if !page.wants(family) {
+            return Ok(());
+        }
         page.head(family)?;
         self.snapshot
             .iter()
@@ -273,10 +283,23 @@ fn truth(is: bool) -> f64 {
 /// Writes families as the format wants them.
 struct Writer<'f, 'b> {
     to: &'f mut fmt::Formatter<'b>,
+    only: &'f [String],
 }
 
 impl Writer<'_, '_> {
+    /// Whether somebody asks for this family, or for a part of it such as its buckets.
+    fn wants(&self, family: &Family) -> bool {
+        let is_of_it = |name: &String| {
+            let part = name.strip_prefix(family.name);
+            part.is_some_and(|part| ["", "_bucket", "_sum", "_count"].contains(&part))
+        };
+        self.only.is_empty() || self.only.iter().any(is_of_it)
+    }
+
     fn head(&mut self, family: &Family) -> fmt::Result {
+        if !self.wants(family) {
+            return Ok(());
+        }
         let Family { name, help, kind, .. } = family;
         writeln!(self.to, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str())
     }
@@ -284,6 +307,9 @@ impl Writer<'_, '_> {
     /// One line, with a value for each of the family's labels.
     fn sample(&mut self, family: &Family, suffix: &str, labels: &[&str], value: f64) -> fmt::Result {
         debug_assert_eq!(family.labels.len(), labels.len(), "{}", family.name);
+        if !self.wants(family) {
+            return Ok(());
+        }
         write!(self.to, "{}{suffix}", family.name)?;
         for (at, (name, label)) in family.labels.iter().zip(labels).enumerate() {
             let open = if at == 0 { '{' } else { ',' };
@@ -302,9 +328,12 @@ impl Writer<'_, '_> {
     fn each(
         &mut self,
         family: &Family,
-        rows: &[UpstreamStatus],
+        rows: &LazyCell<Vec<UpstreamStatus>, impl FnOnce() -> Vec<UpstreamStatus>>,
         value: impl Fn(&UpstreamStatus) -> Option<f64>,
     ) -> fmt::Result {
+        if !self.wants(family) {
+            return Ok(());
+        }
         self.head(family)?;
         rows.iter().try_for_each(|row| match value(row) {
             Some(value) => self.sample(family, "", &[&row.id], value),
@@ -336,6 +365,9 @@ impl Writer<'_, '_> {
     }
 
     fn bucket(&mut self, family: &Family, labels: &[&str], bound: &str, so_far: u64) -> fmt::Result {
+        if !self.wants(family) {
+            return Ok(());
+        }
         write!(self.to, "{}_bucket{{", family.name)?;
         for (name, label) in family.labels.iter().zip(labels) {
             write!(self.to, "{name}=\"{}\",", Escaped(label))?;

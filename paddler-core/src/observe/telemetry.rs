@@ -202,7 +202,7 @@ pub struct Trail {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub began: Option<Moment>,
     /// Where it was sent, in order.
-    pub attempts: Vec<Sent>,
+    pub attempts: Vec<TrailAttempt>,
     /// Why nobody was found for it in the end, if that is how it ended and somebody wanted to know: as it looked when it was
     /// refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -306,7 +306,7 @@ pub struct TraceSpan {
 /// A sending of a request.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Sent {
+pub struct TrailAttempt {
     /// Where to; where the transport chose another, that one.
     pub upstream: UpstreamId,
     /// When the place was found and it was sent.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::path::PathError;
+use super::path::{PathError, normalise};
 use super::{
-    AskedModel, BodyKind, Facts, RequestClass, Route, ScanError, ScanLimits, Scanned, Scanner, Task,
+    AskedModel, BodyKind, Facts, RequestClass, Route, ScanError, ScanLimits, Scanned, Scanner, Task, triton,
 };
 use crate::Moment;
 use crate::schedule::Detail;
@@ -247,6 +247,34 @@ impl RequestFacts {
         }
     }
 
+    /// Adds what the path tells, in its [normal form](super::path::normalise): where that names the model, as Triton's paths do, it
+    /// counts and not what the body says.
+    ///
+    /// ```
+    /// use paddler_core::Moment;
+    /// use paddler_core::request::{RequestClass, RequestFacts, Route, Task};
+    ///
+    /// let path = "/v2/models/llama/generate_stream";
+    /// let route = Route::of("POST", path)?;
+    /// let facts = RequestFacts::from_route(&route, 0, Moment::ZERO, 7).named_in(path, &route);
+    /// assert_eq!((facts.model.as_deref(), facts.stream), (Some("llama"), true));
+    /// # Ok::<(), paddler_core::request::path::PathError>(())
+    /// ```
+    #[must_use]
+    pub fn named_in(mut self, path: &str, route: &Route) -> Self {
+        let Some(model) = triton::model_in(path) else {
+            return self;
+        };
+        self.model = Some(model.into());
+        // Without a model it would not be known to generate.
+        self.class = route.class;
+        if let RequestClass::Generate(_) = self.class {
+            self.weight = self.weight.max(1);
+        }
+        self.stream |= triton::streams(path);
+        self
+    }
+
     /// The facts of a whole request that lies here, as a router reads them from one that comes in; without what only headers
     /// tell, such as that the body of an unknown path is JSON.
     ///
@@ -270,10 +298,15 @@ impl RequestFacts {
         arrived: Moment,
         seed: u64,
     ) -> Result<Self, UnreadableRequest> {
-        let route = Route::of(method, path).map_err(UnreadableRequest::Path)?;
+        let path = normalise(path).map_err(UnreadableRequest::Path)?;
+        let route = Route::of(method, &path).map_err(UnreadableRequest::Path)?;
+        Self::read_body(&route, body, arrived, seed).map(|facts| facts.named_in(&path, &route))
+    }
+
+    fn read_body(route: &Route, body: &[u8], arrived: Moment, seed: u64) -> Result<Self, UnreadableRequest> {
         let bytes = body.len() as u64;
         if route.body == BodyKind::Opaque || (bytes == 0 && route.body == BodyKind::Unknown) {
-            return Ok(Self::from_route(&route, bytes, arrived, seed));
+            return Ok(Self::from_route(route, bytes, arrived, seed));
         }
         let limits = ScanLimits::default();
         let is_form = route.body == BodyKind::Form && body.starts_with(b"--");
@@ -286,11 +319,11 @@ impl RequestFacts {
             Ok(scanned) => scanned,
             // Any body may stand there.
             Err(error) if route.body == BodyKind::Unknown && !error.is_ambiguous() => {
-                return Ok(Self::from_route(&route, bytes, arrived, seed));
+                return Ok(Self::from_route(route, bytes, arrived, seed));
             }
             Err(error) => return Err(UnreadableRequest::Body(error)),
         };
-        Self::from_scan(&route, &scanned, arrived, seed).map_err(UnreadableRequest::Model)
+        Self::from_scan(route, &scanned, arrived, seed).map_err(UnreadableRequest::Model)
     }
 
     /// The view that a pick reads.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::path::{PathError, normalise};
-use super::{Task, anthropic, llamacpp, ollama, openai, paddler, vllm};
+use super::{Task, anthropic, llamacpp, ollama, openai, paddler, triton, vllm};
 
 /// How a request is treated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -46,6 +46,8 @@ pub enum Dialect {
     Llamacpp,
     /// Ollama's own.
     Ollama,
+    /// Triton's own, with KServe's.
+    Triton,
 }
 
 /// What to expect of a request's body.
@@ -101,6 +103,7 @@ impl Route {
             (Dialect::Llamacpp, llamacpp::TABLE),
             (Dialect::Openai, vllm::TABLE),
             (Dialect::Ollama, ollama::TABLE),
+            (Dialect::Triton, triton::TABLE),
             (Dialect::Openai, paddler::TABLE),
         ];
         let found = tables.into_iter().find_map(|(dialect, table)| {
@@ -120,6 +123,8 @@ impl Route {
             },
             dialect: if path.starts_with("/api/") {
                 Dialect::Ollama
+            } else if triton::model_in(path).is_some() {
+                Dialect::Triton
             } else {
                 Dialect::Openai
             },
@@ -132,6 +137,21 @@ impl Route {
 /// Whether the method promises to change nothing.
 fn is_safe(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS")
+}
+
+/// Whether a path has these segments, of which `{}` may be any.
+fn is_like(pattern: &str, path: &str) -> bool {
+    let Some((before, _)) = pattern.split_once('{') else {
+        return false;
+    };
+    path.starts_with(before) && {
+        let (mut wanted, mut found) = (pattern.split('/'), path.split('/'));
+        wanted.all(|wanted| {
+            found
+                .next()
+                .is_some_and(|found| wanted == "{}" || wanted == found)
+        }) && found.next().is_none()
+    }
 }
 
 /// Which methods an [`Entry`] is about.
@@ -148,7 +168,7 @@ enum Methods {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     methods: Methods,
-    /// Ends in `/*` when it is about all paths below.
+    /// Ends in `/*` when it is about all paths below. `{}` stands for any one segment.
     path: &'static str,
     class: RequestClass,
     body: BodyKind,
@@ -218,6 +238,12 @@ impl Entry {
         self
     }
 
+    /// The body may be anything.
+    pub(super) const fn unknown(mut self) -> Self {
+        self.body = BodyKind::Unknown;
+        self
+    }
+
     /// The body is a form with a file.
     pub(super) const fn form(mut self) -> Self {
         self.body = BodyKind::Form;
@@ -233,7 +259,7 @@ impl Entry {
         by_method
             && match self.path.strip_suffix('*') {
                 Some(below) => path.starts_with(below),
-                None => path == self.path,
+                None => path == self.path || is_like(self.path, path),
             }
     }
 

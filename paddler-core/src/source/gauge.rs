@@ -16,7 +16,8 @@ const ROUNDING: f64 = 1e-6;
 /// Gathers one signal while a page is walked over.
 ///
 /// The first of its names that the page has is read, the others are ignored. Of series of the same `engine` (the rank
-/// of a data-parallel group, SGLang's `dp_rank`; none is a rank of its own) the newest counts, the first if none is newer.
+/// of a data-parallel group, SGLang's `dp_rank`; none is a rank of its own), or of what is told apart by other labels
+/// ([`of_each`](Self::of_each)), the newest counts, the first if none is newer.
 #[derive(Debug)]
 pub(super) struct Gauge<'n, 'a> {
     signal: Signal,
@@ -24,7 +25,9 @@ pub(super) struct Gauge<'n, 'a> {
     required: bool,
     /// Which of the names is read.
     read: usize,
-    ranks: BTreeMap<Cow<'a, str>, Reading>,
+    ranks: BTreeMap<Vec<Cow<'a, str>>, Reading>,
+    /// Labels that tell ranks apart, all together. None: `engine` or `dp_rank`.
+    apart: &'static [&'static str],
 }
 
 #[derive(Debug)]
@@ -42,7 +45,13 @@ impl<'n, 'a> Gauge<'n, 'a> {
             required: true,
             read: names.len(),
             ranks: BTreeMap::new(),
+            apart: &[],
         }
+    }
+
+    /// Tells ranks apart by these labels.
+    pub(super) fn of_each(self, apart: &'static [&'static str]) -> Self {
+        Self { apart, ..self }
     }
 
     /// A signal that the page may as well not have.
@@ -63,8 +72,13 @@ impl<'n, 'a> Gauge<'n, 'a> {
             self.read = name;
             self.ranks.clear();
         }
-        let rank = sample.label("engine").or_else(|| sample.label("dp_rank"));
-        let rank = rank.unwrap_or_default();
+        let rank = if self.apart.is_empty() {
+            let rank = sample.label("engine").or_else(|| sample.label("dp_rank"));
+            rank.into_iter().collect()
+        } else {
+            let labels = self.apart.iter().map(|label| sample.label(label));
+            labels.map(Option::unwrap_or_default).collect()
+        };
         let reading = Reading {
             timestamp_ms: sample.timestamp_ms,
             value: sample.value,
@@ -81,7 +95,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
     }
 
     /// The signal as a count: the sum over the ranks. What is wrong with it is put into the report.
-    pub(super) fn count(&self, page: &Page<'_>, report: &mut Report) -> Option<u32> {
+    pub(super) fn count(&self, page: &WalkedPage<'_>, report: &mut Report) -> Option<u32> {
         self.one(page, report, "not a count", |values| {
             let mut sum = 0.0;
             for value in values {
@@ -94,7 +108,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
 
     /// The signal as a share from 0 to 1: the highest over the ranks, since a request meets the full one as likely as
     /// any other. What is wrong with it is put into the report.
-    pub(super) fn share(&self, page: &Page<'_>, report: &mut Report) -> Option<f64> {
+    pub(super) fn share(&self, page: &WalkedPage<'_>, report: &mut Report) -> Option<f64> {
         self.one(page, report, "not a share from 0 to 1", |values| {
             let mut highest: f64 = 0.0;
             for value in values {
@@ -109,7 +123,7 @@ impl<'n, 'a> Gauge<'n, 'a> {
 
     fn one<T>(
         &self,
-        page: &Page<'_>,
+        page: &WalkedPage<'_>,
         report: &mut Report,
         wrong: &str,
         fold: impl FnOnce(&mut dyn Iterator<Item = f64>) -> Result<T, f64>,
@@ -139,13 +153,13 @@ fn whole(value: f64) -> Result<f64, f64> {
 
 /// A page that was walked over, to say why something is not on it.
 #[derive(Debug)]
-pub(super) struct Page<'a> {
+pub(super) struct WalkedPage<'a> {
     page: &'a [u8],
     /// How many samples it has, and how many lines cannot be read.
     counted: OnceCell<(usize, usize)>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> WalkedPage<'a> {
     /// Walks over a page once and shows each sample that has one of these names to `see`. A page of vLLM has hundreds of others.
     pub(super) fn walk(page: &'a [u8], names: &[&[Selector]], mut see: impl FnMut(&Sample<'a>)) -> Self {
         let mut lines = Lines::new(page);

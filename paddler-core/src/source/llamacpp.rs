@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::Endpoint;
 use super::answer::{is_loading, is_router_mode, json, refusal};
-use super::gauge::{Gauge, Page};
+use super::gauge::{Gauge, WalkedPage};
 use super::model_list;
 use super::prometheus::Selector;
 use crate::status::{Health, Report, Signal};
@@ -198,7 +198,7 @@ pub fn read_metrics(status: u16, body: &[u8], report: &mut Report) {
     let mut running = Gauge::required(Signal::Running, &names[0]);
     let mut waiting = Gauge::required(Signal::Waiting, &names[1]);
     let mut kv_cache = Gauge::optional(Signal::KvCache, &names[2]);
-    let page = Page::walk(body, &[&names[0], &names[1], &names[2]], |sample| {
+    let page = WalkedPage::walk(body, &[&names[0], &names[1], &names[2]], |sample| {
         running.offer(sample);
         waiting.offer(sample);
         kv_cache.offer(sample);

@@ -12,7 +12,7 @@
 //! | adapters | [`llamacpp::read_lora_adapters`] | [`vllm::read_metrics`] | |
 //!
 //! [SGLang](sglang) tells its load at `/v1/loads`, [TensorRT-LLM](trtllm) at `/prometheus/metrics`, and [Ollama](ollama) only its
-//! models. A router behind this one ([`paddler`]) says all of that in one page.
+//! models. [Triton](triton) has its metrics at a port of their own, and lists its models when it is asked with `POST`. A router behind this one ([`paddler`]) says all of that in one page.
 //!
 //! Three rules hold for every reader:
 //!
@@ -49,6 +49,7 @@ pub mod plan;
 pub mod probe;
 pub mod prometheus;
 pub mod sglang;
+pub mod triton;
 pub mod trtllm;
 pub mod vllm;
 

@@ -69,13 +69,13 @@ impl Behind {
 
 /// The page at [`Endpoint::Fleet`].
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Page {
+pub struct StatusPage {
     version: u32,
     routers: Behind,
     status: Report,
 }
 
-impl Page {
+impl StatusPage {
     /// A page of what all upstreams of a router come to.
     pub fn new(routers: Behind, status: Report) -> Self {
         Self {
@@ -90,12 +90,12 @@ impl Page {
 /// or a newer one, or wants another key: it is taken to be ready, or with 5xx to be failing, and its load is not known.
 ///
 /// ```
-/// use paddler_core::source::paddler::{Behind, Page, read_status};
+/// use paddler_core::source::paddler::{Behind, StatusPage, read_status};
 /// use paddler_core::status::{Health, Report};
 ///
 /// let mut told = Report::new();
 /// (told.health, told.slots_total, told.slots_busy) = (Some(Health::Ready), Some(8), Some(3));
-/// let page = serde_json::to_vec(&Page::new(Behind::of("a", []), told))?;
+/// let page = serde_json::to_vec(&StatusPage::new(Behind::of("a", []), told))?;
 ///
 /// let mut report = Report::new();
 /// read_status(200, &page, &mut report);
@@ -105,7 +105,7 @@ impl Page {
 /// ```
 pub fn read_status(status: u16, body: &[u8], report: &mut Report) {
     let page = match status {
-        200 => json::<Page>(body).and_then(of_this_version),
+        200 => json::<StatusPage>(body).and_then(of_this_version),
         _ => Err(refusal(status, body)),
     };
     match page {
@@ -184,7 +184,7 @@ fn is_name(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&name.len())
 }
 
-fn of_this_version(page: Page) -> Result<Page, String> {
+fn of_this_version(page: StatusPage) -> Result<StatusPage, String> {
     let version = page.version;
     if version == VERSION {
         Ok(page)
@@ -272,7 +272,7 @@ mod tests {
         for n in 0..1_000 {
             told.degrade(Signal::Models, format!("made up {n}"), "x".repeat(1_000));
         }
-        let page = serde_json::to_vec(&Page::new(Behind::of("a", []), told)).unwrap();
+        let page = serde_json::to_vec(&StatusPage::new(Behind::of("a", []), told)).unwrap();
         let mut report = Report::new();
         read_status(200, &page, &mut report);
         assert_eq!(report.models, Some(Models::Listed(vec![ModelEntry::new("m")])));

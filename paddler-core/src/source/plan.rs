@@ -4,7 +4,7 @@
 use crate::status::Report;
 use crate::upstream::Engine;
 
-/// A path that tells how an engine is. All are asked with `GET`.
+/// A path that tells how an engine is. It is asked with `GET` unless it [posts](Endpoint::posts) something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Endpoint {
@@ -26,6 +26,12 @@ pub enum Endpoint {
     Loads,
     /// `/prometheus/metrics` (TensorRT-LLM)
     PrometheusMetrics,
+    /// `/v2` (Triton)
+    Metadata,
+    /// `/v2/health/ready` (Triton)
+    Ready,
+    /// `POST /v2/repository/index` (Triton)
+    Index,
     /// `/api/tags` (Ollama)
     Tags,
     /// `/paddler/v1/status` (Paddler): all of its upstreams, as one.
@@ -45,9 +51,23 @@ impl Endpoint {
             Self::Version => "/version",
             Self::Loads => "/v1/loads?include=core",
             Self::PrometheusMetrics => "/prometheus/metrics",
+            Self::Metadata => "/v2",
+            Self::Ready => "/v2/health/ready",
+            Self::Index => "/v2/repository/index",
             Self::Tags => "/api/tags",
             Self::Fleet => "/paddler/v1/status",
         }
+    }
+
+    /// The JSON that is posted to it. `None`: it is asked with `GET`.
+    pub fn posts(self) -> Option<&'static str> {
+        (self == Self::Index).then_some(r#"{"ready":true}"#)
+    }
+
+    /// Whether it is the page with the metrics, which may stand elsewhere: see
+    /// [`UpstreamSpec::metrics_url`](crate::upstream::UpstreamSpec::metrics_url).
+    pub fn is_metrics(self) -> bool {
+        matches!(self, Self::Metrics | Self::PrometheusMetrics)
     }
 }
 
@@ -69,12 +89,12 @@ impl Plan {
     /// What to ask of this kind of engine. [`Engine::Auto`] is asked what [`identify`](super::identify) wants to know.
     pub fn of(engine: Engine) -> Self {
         use Endpoint::{
-            Fleet, Health, Loads, LoraAdapters, Metrics, Models, PrometheusMetrics, Props, Slots, Tags,
-            Version,
+            Fleet, Health, Index, Loads, LoraAdapters, Metadata, Metrics, Models, PrometheusMetrics, Props,
+            Ready, Slots, Tags, Version,
         };
         match engine {
             Engine::Auto => Self {
-                quick: &[Health, Props, Metrics, Version, Models, Tags],
+                quick: &[Health, Props, Metrics, Version, Models, Metadata, Tags],
                 slow: &[],
             },
             Engine::Llamacpp => Self {
@@ -98,6 +118,10 @@ impl Plan {
                 quick: &[Health, PrometheusMetrics],
                 slow: &[Models],
             },
+            Engine::Triton => Self {
+                quick: &[Ready, Metrics],
+                slow: &[Index, Models],
+            },
             Engine::Ollama => Self {
                 quick: &[Tags],
                 slow: &[],
@@ -115,7 +139,7 @@ impl Plan {
         match (engine, endpoint) {
             (Engine::Sglang, Endpoint::Health) => report.health.is_some(),
             (Engine::Sglang, Endpoint::Metrics) => report.running.is_some(),
-            (Engine::Paddler, Endpoint::Models) => report.models.is_some(),
+            (Engine::Paddler | Engine::Triton, Endpoint::Models) => report.models.is_some(),
             _ => false,
         }
     }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::answer::is_loading;
 use super::prometheus::samples;
+use super::triton;
 use crate::upstream::Engine;
 
 /// What one path answered.
@@ -67,6 +68,8 @@ pub struct ProbeAnswers<'a> {
     pub version: Option<Answer<'a>>,
     /// `GET /v1/models`
     pub models: Option<Answer<'a>>,
+    /// `GET /v2`
+    pub metadata: Option<Answer<'a>>,
     /// `GET /api/tags`
     pub tags: Option<Answer<'a>>,
 }
@@ -79,6 +82,7 @@ impl<'a> ProbeAnswers<'a> {
             self.metrics,
             self.version,
             self.models,
+            self.metadata,
             self.tags,
         ]
         .into_iter()
@@ -98,7 +102,7 @@ impl<'a> ProbeAnswers<'a> {
 /// - llama.cpp: it names itself in `Server` or as the owner of a model, has slots in its `/props`, or says in its own
 ///   way that its model is loading.
 /// - vLLM: it is the owner of a model, or has a version and a metrics page with its own metrics.
-/// - SGLang and TensorRT-LLM: it is the owner of a model. Ollama: its `library` is, or it lists models in its own way alone.
+/// - SGLang and TensorRT-LLM: it is the owner of a model. Triton: it names itself in its metadata, or is the owner of a model. Ollama: its `library` is, or it lists models in its own way alone.
 /// - Any other that lists a model as OpenAI does is [`Engine::Openai`].
 ///
 /// ```
@@ -124,6 +128,8 @@ pub fn identify(answers: &ProbeAnswers<'_>) -> Option<Engine> {
         Some(Engine::Sglang)
     } else if owned_by("tensorrt_llm") {
         Some(Engine::Trtllm)
+    } else if owned_by(triton::OWNER) || is_triton(answers) {
+        Some(Engine::Triton)
     } else if owned_by("library") || (!models.as_ref().is_some_and(lists_a_model) && is_ollama(answers)) {
         Some(Engine::Ollama)
     } else if models.as_ref().is_some_and(lists_a_model) {
@@ -151,6 +157,12 @@ fn is_vllm(answers: &ProbeAnswers<'_>) -> bool {
     let has_version = version.is_some_and(|body| body.get("version").is_some_and(Value::is_string));
     let page = answers.metrics.filter(|answer| answer.status == 200);
     has_version && page.is_some_and(|page| samples(page.body).any(|sample| sample.name.starts_with("vllm:")))
+}
+
+/// Others have metadata in the same form, under their own names.
+fn is_triton(answers: &ProbeAnswers<'_>) -> bool {
+    let metadata = answers.metadata.and_then(|answer| answer.json());
+    metadata.is_some_and(|metadata| metadata.get("name").and_then(Value::as_str) == Some(triton::NAME))
 }
 
 /// llama.cpp has the same list, and was found out by then.

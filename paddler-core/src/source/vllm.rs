@@ -24,7 +24,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{refusal, short};
-use super::gauge::{Gauge, Page};
+use super::gauge::{Gauge, WalkedPage};
 use super::prometheus::{Sample, Selector};
 use super::{Endpoint, model_list};
 use crate::status::{Adapters, Health, Report, Signal};
@@ -167,7 +167,7 @@ fn read_page(page: &[u8], names: &VllmNames, report: &mut Report) {
     let mut kv_cache = Gauge::required(Signal::KvCache, &names.kv);
     let mut lora: Option<LoraSeries<'_>> = None;
     let all = [&names.running[..], &names.waiting, &names.kv, &names.lora];
-    let page = Page::walk(page, &all, |sample| {
+    let page = WalkedPage::walk(page, &all, |sample| {
         running.offer(sample);
         waiting.offer(sample);
         kv_cache.offer(sample);

@@ -14,7 +14,7 @@ use super::snapshot::{Entry, Snapshot};
 use super::{Degraded, Failure, Health, Published};
 use crate::Moment;
 use crate::config::HealthRules;
-use crate::health::{HealthBook, Known, Serves};
+use crate::health::{BoardView, HealthBook, Serves};
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, UpstreamId, UpstreamIndex};
 
@@ -236,8 +236,8 @@ impl StatusBoard {
         }
     }
 
-    fn known(&self, index: UpstreamIndex, entry: &Entry, became_ready: bool) -> Known {
-        Known {
+    fn known(&self, index: UpstreamIndex, entry: &Entry, became_ready: bool) -> BoardView {
+        BoardView {
             usable: entry.is_able() && !self.ledger.is_barred(index.0),
             room: entry.limit().or(entry.room()).unwrap_or(ROOM),
             became_ready,

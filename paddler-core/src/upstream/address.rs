@@ -32,6 +32,16 @@ impl Address {
         }
     }
 
+    /// Where Triton has its metrics, which it serves in clear at a port of their own, and the path there.
+    pub(crate) fn metrics_of_triton(self) -> (Self, String) {
+        let address = Self {
+            tls: false,
+            port: 8002,
+            ..self
+        };
+        (address, METRICS.to_owned())
+    }
+
     /// The host as a resolver takes it, and the port.
     pub(crate) fn target(&self) -> (&str, u16) {
         (self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
@@ -62,6 +72,9 @@ impl std::error::Error for InvalidUrl {}
 
 const FORM: &str = "write http://host:port or https://host:port";
 
+/// The path of a page of metrics where none is written.
+const METRICS: &str = "/metrics";
+
 fn usual_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
@@ -72,18 +85,49 @@ const SHOWN: usize = 80;
 /// Reads `http://host`, `https://host` or either with `:port`, with or without a slash at the end. The port is 80, or 443
 /// with https, unless it is written.
 pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
+    let (address, path) = read(text)?;
+    if !matches!(path, "" | "/") {
+        return Err(invalid(
+            text,
+            "a path has no place here: the path of each request is passed on as it is",
+            "leave it out, also /v1",
+        ));
+    }
+    Ok(address)
+}
+
+/// Reads the URL of a page of metrics: the same, with a path and a query; without one it is `/metrics`.
+pub(crate) fn parse_page(text: &str) -> Result<(Address, String), InvalidUrl> {
+    let (address, path) = read(text)?;
+    let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
+    if !path.bytes().all(fits) {
+        let problem = "a path is of visible ASCII characters, without a fragment";
+        return Err(invalid(text, problem, "encode what is none, as %20 for a space"));
+    }
+    let path = match path {
+        "" | "/" => METRICS.to_owned(),
+        query if query.starts_with('?') => format!("{METRICS}{query}"),
+        path => path.to_owned(),
+    };
+    Ok((address, path))
+}
+
+fn invalid(text: &str, problem: &str, mend: &'static str) -> InvalidUrl {
     // What holds a password does not go into logs.
     let shown = if text.contains('@') {
         String::new()
     } else {
         format!("{:?}: ", text.chars().take(SHOWN).collect::<String>())
     };
-    let wrong = |problem: &str, mend| {
-        Err(InvalidUrl {
-            problem: format!("{shown}{problem}"),
-            mend,
-        })
-    };
+    InvalidUrl {
+        problem: format!("{shown}{problem}"),
+        mend,
+    }
+}
+
+/// The address in a URL, and what stands behind it.
+fn read(text: &str) -> Result<(Address, &str), InvalidUrl> {
+    let wrong = |problem: &str, mend| Err(invalid(text, problem, mend));
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("a url begins with http:// or https://", FORM);
     };
@@ -100,12 +144,6 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
             "put the key into a file and name it in `api_key_file`",
         );
     }
-    if !matches!(path, "" | "/") {
-        return wrong(
-            "a path has no place here: the path of each request is passed on as it is",
-            "leave it out, also /v1",
-        );
-    }
     let Some((host, port)) = split(authority, usual_port(tls)) else {
         return wrong("the port is not a number from 1 to 65535", FORM);
     };
@@ -116,7 +154,7 @@ pub(crate) fn parse(text: &str) -> Result<Address, InvalidUrl> {
     if !is_host(&host) {
         return wrong("the host is neither a name nor an address", FORM);
     }
-    Ok(Address { tls, host, port })
+    Ok((Address { tls, host, port }, path))
 }
 
 /// Whether a URL says that another Paddler listens there. What is spoken is HTTP all the same.
@@ -199,6 +237,32 @@ mod tests {
             ("https://[::1]:80", "[::1]:80"),
         ] {
             assert_eq!(parse(url).unwrap().host_header(), host, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_metrics_has_a_path() {
+        let page = |text| parse_page(text).map(|(address, path)| format!("{address}{path}"));
+        for (text, url) in [
+            ("http://a:9400", "http://a:9400/metrics"),
+            ("http://A:9400/", "http://a:9400/metrics"),
+            ("http://a?x=1", "http://a:80/metrics?x=1"),
+            (
+                "https://[::1]/federate?match[]=%7Ba%7D",
+                "https://[::1]:443/federate?match[]=%7Ba%7D",
+            ),
+        ] {
+            assert_eq!(page(text), Ok(url.into()), "{text}");
+        }
+        for (text, part) in [
+            ("a:9400/metrics", "begins with http://"),
+            ("http://me:secret@a/metrics", "password"),
+            ("http://a/m#x", "fragment"),
+            ("http://a/m x", "visible ASCII"),
+            ("http://a/m\r\nhost: b", "visible ASCII"),
+        ] {
+            let problem = page(text).unwrap_err().problem;
+            assert!(problem.contains(part), "{text}: {problem}");
         }
     }
 

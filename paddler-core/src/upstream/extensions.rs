@@ -41,6 +41,12 @@ impl Extensions {
         value.downcast_ref()
     }
 
+    /// Takes out the value of this type, if there is one.
+    pub fn remove<T: 'static>(&mut self) {
+        let key = TypeId::of::<T>();
+        self.values.retain(|(other, _)| *other != key);
+    }
+
     /// Takes over from `before` the value of this type, if it is equal: then it is the very same one, and
     /// [`same_as`](Self::same_as) sees no change in what was only read again.
     ///

@@ -14,6 +14,7 @@ mod gates;
 pub mod http;
 mod lease;
 mod ledger;
+mod metrics;
 mod protocol;
 mod readings;
 mod reserve;

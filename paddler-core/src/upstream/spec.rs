@@ -122,6 +122,8 @@ pub enum Engine {
     Sglang,
     /// TensorRT-LLM's `trtllm-serve`: continuous batching, KV-cache usage.
     Trtllm,
+    /// Triton Inference Server: its metrics stand at a port of their own, and its own API names the model in the path.
+    Triton,
     /// Ollama: it lists its models, and tells no load.
     Ollama,
     /// Any other OpenAI-compatible endpoint: only what we send there ourselves is known.
@@ -217,6 +219,10 @@ pub struct UpstreamSpec {
     pub id: UpstreamId,
     /// Where it listens, such as `http://10.0.0.3:8080`. The transport reads it; the decision does not.
     pub url: String,
+    /// Where its metrics stand, if that is neither the page that its engine has for them below [`url`](Self::url) nor, of
+    /// [Triton](Engine::Triton), port 8002 of the same host: `http://10.0.0.3:9400/metrics`. Whoever polls reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_url: Option<String>,
     /// What is spoken there.
     #[serde(default)]
     pub protocol: Protocol,
@@ -260,6 +266,7 @@ impl UpstreamSpec {
                 Engine::Auto
             },
             url,
+            metrics_url: None,
             labels: BTreeMap::new(),
             models: None,
             abilities: Abilities::default(),
@@ -325,6 +332,7 @@ impl UpstreamSpec {
         let Self {
             id,
             url,
+            metrics_url,
             protocol,
             engine,
             labels,
@@ -335,17 +343,18 @@ impl UpstreamSpec {
             extensions,
         } = self;
         (
-            id, url, protocol, engine, labels, models, abilities, limits, timeouts,
+            (id, url, metrics_url, protocol),
+            (engine, labels, models, abilities, limits, timeouts),
         ) == (
-            &other.id,
-            &other.url,
-            &other.protocol,
-            &other.engine,
-            &other.labels,
-            &other.models,
-            &other.abilities,
-            &other.limits,
-            &other.timeouts,
+            (&other.id, &other.url, &other.metrics_url, &other.protocol),
+            (
+                &other.engine,
+                &other.labels,
+                &other.models,
+                &other.abilities,
+                &other.limits,
+                &other.timeouts,
+            ),
         ) && extensions.same_as(&other.extensions)
     }
 

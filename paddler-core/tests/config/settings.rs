@@ -163,6 +163,11 @@ fn every_part_of_an_upstream_is_read() {
         Some(Models::Listed(vec![ModelEntry::new("llama-3"), adapter]))
     );
     assert_eq!(second.spec.limits.max_sequences, Some(256));
+    assert_eq!(first.spec.metrics_url, None);
+    assert_eq!(
+        second.spec.metrics_url.as_deref(),
+        Some("http://gpu-2.lan:9400/metrics")
+    );
     assert_eq!(first.spec.timeouts, UpstreamTimeouts::default());
     let mut timeouts = UpstreamTimeouts::default();
     timeouts.connect = Some(Duration::from_millis(500));

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddler_core::request::{ModelRule, ModelRules};
-use paddler_core::status::{Health, Report, StatusEvent};
+use paddler_core::source::paddler::read_status;
+use paddler_core::status::{Adapters, Health, Report, StatusEvent};
 use paddler_core::upstream::{Abilities, Engine, ModelEntry, Models, UpstreamId, UpstreamSpec};
 use paddler_engine::EngineConfig;
 use serde_json::json;
 
-use super::client::{CHAT, Client, eventually, of_model, post, stream};
+use super::client::{CHAT, Client, ask, eventually, of_model, post, stream};
 use super::world::{Setup, World, engine, nowhere};
 
 fn serving(model: &str, slots: usize) -> EngineConfig {
@@ -363,5 +364,64 @@ struct Key(Arc<paddler_core::forward::Client>);
 impl paddler_core::forward::Authorise for Key {
     fn client(&self, key: &[u8]) -> Option<Arc<paddler_core::forward::Client>> {
         (key == b"open").then(|| self.0.clone())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_router_in_front_is_told_of_no_more_than_its_key_opens() {
+    let mut client = paddler_core::forward::Client::new("front");
+    client.models = Some([Arc::from("base")].into());
+    let key = Arc::new(Key(Arc::new(client)));
+    let entries = || {
+        let adapter = ModelEntry::adapter;
+        let bases = ["base", "other"].map(ModelEntry::new);
+        bases
+            .into_iter()
+            .chain([adapter("sql", "base"), adapter("far", "other")])
+    };
+    for (models, known, active) in [
+        (
+            Models::Listed(entries().collect()),
+            &["base", "sql"][..],
+            &["sql"][..],
+        ),
+        // Nobody says that one is over his base.
+        (Models::Any, &["base"], &[]),
+    ] {
+        let keeps = UpstreamSpec::new("a", "http://127.0.0.1:9")
+            .unwrap()
+            .models(models);
+        let setup = Setup::new().with(|setup| setup.options.keys = Some(key.clone()));
+        let world = setup.start([keeps]).await;
+        let mut said = Report::new();
+        said.adapters = Some(Adapters {
+            max: Some(4),
+            running: ["sql", "far"].map(Arc::from).into(),
+            waiting: ["far", "sql"].map(Arc::from).into(),
+        });
+        let event = StatusEvent::Report {
+            id: id("a"),
+            report: said,
+            sample: None,
+        };
+        world.statuses.apply(event).await.unwrap();
+        eventually("it has said so", || report(&world, "a").adapters.is_some()).await;
+        let bearer = "authorization: Bearer open\r\n";
+        let told = ask(world.addr, "GET", "/paddler/v1/status", bearer, "").await;
+        let mut seen = Report::new();
+        read_status(200, told.text().as_bytes(), &mut seen);
+        let Some(Models::Listed(models)) = seen.models else {
+            panic!("{:?}", seen.models);
+        };
+        let mut names: Vec<_> = models.iter().map(|model| &*model.id).collect();
+        names.sort_unstable();
+        assert_eq!(names, known);
+        let adapters = seen.adapters.unwrap();
+        let active: Vec<Arc<str>> = active.iter().map(|name| Arc::from(*name)).collect();
+        assert_eq!(
+            (&adapters.running, &adapters.waiting),
+            (&active, &active),
+            "{known:?}"
+        );
     }
 }

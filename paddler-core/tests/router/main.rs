@@ -21,6 +21,7 @@ mod faults;
 mod fleets;
 mod framing;
 mod hosting;
+mod in_paths;
 mod keys;
 mod leaving;
 mod measuring;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use paddler_core::observe::{Telemetry, Trail};
+use paddler_core::observe::{Telemetry, Trail, names};
 use paddler_core::schedule::trees;
 use paddler_core::upstream::{ModelEntry, Models};
 use paddler_engine::Fault;
@@ -56,6 +56,33 @@ impl Telemetry for Reads {
     }
 
     fn ended(&self, _: &Trail) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_family_is_told_alone_as_it_is_on_the_whole_page() {
+    let engine = engine(quick()).await;
+    let world = Setup::new().start([of("a", &engine).models(known())]).await;
+    assert_eq!(post(world.addr, CHAT, &asks("known", chat(1))).await.status, 200);
+    world.quiet().await;
+    // Values change from one page to the next.
+    let series = |page: String| -> Vec<String> {
+        let name = |line: &str| match line.rsplit_once(' ') {
+            Some((series, _)) if !line.starts_with('#') => series.to_owned(),
+            _ => line.to_owned(),
+        };
+        page.lines().map(name).collect()
+    };
+    let mut alone = Vec::new();
+    for family in names::ALL {
+        let page = world.router.metrics_of(&[family.name.to_owned()]);
+        assert!(page.starts_with(&format!("# HELP {} ", family.name)), "{page}");
+        alone.extend(series(page));
+    }
+    let mut all = series(world.router.metrics_page());
+    alone.sort();
+    all.sort();
+    assert_eq!(alone, all);
+    assert_eq!(world.router.metrics_of(&["paddler_nothing".to_owned()]), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

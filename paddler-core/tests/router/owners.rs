@@ -1,7 +1,10 @@
 //! Does a request about something that is kept go to whoever keeps it?
 
+use http::Request;
+use http_body_util::BodyExt as _;
+use paddler_core::forward::Body;
 use paddler_core::status::StatusEvent;
-use paddler_core::upstream::UpstreamId;
+use paddler_core::upstream::{Only, UpstreamId};
 use serde_json::json;
 
 use super::client::{ask, get, post};
@@ -97,4 +100,26 @@ async fn of_what_nobody_keeps_any_more_another_may_say_so() {
         seen(&stubs).iter().sum::<usize>(),
         before.iter().sum::<usize>() + 1
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_its_host_lets_it_go_counts_before_who_keeps_it() {
+    let (stubs, world) = two().await;
+    let made = post(world.addr, "/v1/responses", &json!({"input": "a"})).await;
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let on = json!({"input": "b", "previous_response_id": id}).to_string();
+    for (name, _) in &stubs {
+        let only = Only([UpstreamId::new(*name).unwrap()].into());
+        let by_path = Request::get(format!("/v1/responses/{id}")).body(Body::empty());
+        let by_body = Request::post("/v1/responses").body(Body::full(on.clone()));
+        for request in [by_path, by_body] {
+            let mut request = request.unwrap();
+            request.extensions_mut().insert(only.clone());
+            let answer = world.router.handle(request).await.into_body();
+            let answer: serde_json::Value =
+                serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
+            assert_eq!(answer["id"], *name, "the one that made it is {id}");
+        }
+    }
+    world.quiet().await;
 }

@@ -272,6 +272,31 @@ async fn who_panics_ends_no_request_and_keeps_nobody_else_from_being_told() {
     world.quiet().await;
 }
 
+#[test]
+fn of_several_the_one_who_wants_to_know_most_is_heeded_wherever_he_stands() {
+    let details = [Detail::Nothing, Detail::Why, Detail::Record];
+    let of = |each: &[Detail]| {
+        let diaries = each.iter().map(|detail| Diary::of(*detail) as Arc<dyn Telemetry>);
+        // Who cannot say wants nothing.
+        let panics = Arc::new(Panics) as Arc<dyn Telemetry>;
+        Telemetries([panics].into_iter().chain(diaries).collect()).detail(&RequestFacts::new())
+    };
+    assert_eq!(of(&[]), Detail::Nothing);
+    for first in details {
+        for second in details {
+            assert_eq!(of(&[first, second]), first.max(second), "{first:?}, {second:?}");
+            for third in details {
+                let most = first.max(second).max(third);
+                assert_eq!(
+                    of(&[first, second, third]),
+                    most,
+                    "{first:?}, {second:?}, {third:?}"
+                );
+            }
+        }
+    }
+}
+
 /// Is told only of what it has asked for.
 #[derive(Debug)]
 struct Picky(Arc<Diary>);

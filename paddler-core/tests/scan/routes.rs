@@ -21,7 +21,7 @@ fn facts(path: &str, body: &str) -> RequestFacts {
 
 #[test]
 fn paths_of_each_dialect() {
-    use Dialect::{Anthropic, Llamacpp, Ollama, Openai};
+    use Dialect::{Anthropic, Llamacpp, Ollama, Openai, Triton};
     use RequestClass::{Admin, Control, Generate, Local};
     for (request, class, dialect) in [
         ("POST /v1/chat/completions", Generate(Task::Chat), Openai),
@@ -46,6 +46,29 @@ fn paths_of_each_dialect() {
         ("POST /apply-template", Control, Llamacpp),
         ("POST /api/chat", Generate(Task::Chat), Ollama),
         ("DELETE /api/delete", Admin, Ollama),
+        ("POST /v2/models/m/generate", Generate(Task::Completion), Triton),
+        (
+            "POST /v2/models/m/versions/2/generate_stream",
+            Generate(Task::Completion),
+            Triton,
+        ),
+        ("POST /v2/models/m/infer", Generate(Task::Other), Triton),
+        (
+            "POST /v2/models/m/versions/2/infer",
+            Generate(Task::Other),
+            Triton,
+        ),
+        ("POST /v2/models/m/n/infer", Generate(Task::Other), Triton),
+        ("GET /v2/models/m/generate", Control, Triton),
+        ("GET /v2/models/m/config", Control, Triton),
+        ("GET /v2/models/m/stats", Admin, Triton),
+        ("GET /v2/models/stats", Admin, Triton),
+        ("POST /v2/models/m/versions/1/trace/setting", Admin, Triton),
+        ("POST /v2/repository/index", Admin, Triton),
+        ("POST /v2/repository/models/m/load", Admin, Triton),
+        ("GET /v2/cudasharedmemory/status", Admin, Triton),
+        ("GET /v2/health/ready", Control, Openai),
+        ("POST /v2/rerank", Generate(Task::Rerank), Openai),
         ("GET /v1/models", Local, Openai),
         ("HEAD /v1/models", Local, Openai),
         ("GET /models", Local, Llamacpp),
@@ -111,6 +134,9 @@ fn bodies_and_replays() {
     assert_eq!((chat.body, chat.replayable), (BodyKind::Json, true));
     let audio = route("POST", "/v1/audio/transcriptions");
     assert_eq!((audio.body, audio.replayable), (BodyKind::Form, false));
+    let infer = route("POST", "/v2/models/m/infer");
+    assert_eq!((infer.body, infer.replayable), (BodyKind::Unknown, false));
+    assert!(route("POST", "/v2/models/m/versions/1/generate").replayable);
     let new = route("POST", "/v1/something/new");
     assert_eq!((new.body, new.replayable), (BodyKind::Unknown, false));
     assert!(route("GET", "/anything").replayable);
@@ -368,4 +394,36 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_path_that_names_the_model_counts_and_not_its_body() {
+    let read =
+        |path: &str, body: &str| RequestFacts::read("POST", path, body.as_bytes(), Moment::ZERO, 7).unwrap();
+    let body = r#"{"text_input": ["12345678", "1234"], "model": "other", "parameters": {"stream": true}}"#;
+    for (path, stream) in [
+        ("/v2/models/m/generate", false),
+        ("//v2/models/%6D/versions/1/generate_stream", true),
+    ] {
+        let facts = read(path, body);
+        assert_eq!(facts.model.as_deref(), Some("m"), "{path}");
+        assert_eq!(
+            (facts.stream, facts.weight, facts.tokens),
+            (stream, 2, 3),
+            "{path}"
+        );
+    }
+    let tensors = [
+        r#"{"inputs": [{"name": "IDS", "shape": [1, 2], "datatype": "INT32", "data": [7, 8]}]}"#,
+        "",
+        "\0",
+    ];
+    for body in tensors {
+        let facts = read("/v2/models/m/infer", body);
+        assert_eq!((facts.model.as_deref(), facts.weight), (Some("m"), 1), "{body}");
+        assert_eq!(facts.class, RequestClass::Generate(Task::Other));
+    }
+    let get = RequestFacts::read("GET", "/v2/models/m/config", b"", Moment::ZERO, 7).unwrap();
+    assert_eq!((get.class, get.weight), (RequestClass::Control, 0));
+    assert_eq!(get.model.as_deref(), Some("m"));
 }

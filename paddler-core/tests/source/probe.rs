@@ -9,6 +9,7 @@ const NOTHING: ProbeAnswers<'_> = ProbeAnswers {
     metrics: None,
     version: None,
     models: None,
+    metadata: None,
     tags: None,
 };
 
@@ -146,6 +147,7 @@ fn slow_paths_are_asked_on_every_tenth_poll() {
             "/metrics",
             "/version",
             "/v1/models",
+            "/v2",
             "/api/tags"
         ]
     );
@@ -176,6 +178,7 @@ fn others_are_known_by_the_owner_of_their_models_or_by_a_list_of_their_own() {
     for (owner, engine) in [
         ("sglang", Engine::Sglang),
         ("tensorrt_llm", Engine::Trtllm),
+        ("Triton Inference Server", Engine::Triton),
         ("library", Engine::Ollama),
     ] {
         let models = owned(owner);
@@ -204,4 +207,29 @@ fn others_are_known_by_the_owner_of_their_models_or_by_a_list_of_their_own() {
         };
         assert_eq!(identify(&answers), engine, "{tags}");
     }
+}
+
+#[test]
+fn triton_is_known_by_its_metadata_and_no_other_server_that_has_such() {
+    let refused = Answer::new(400, b"");
+    let named = |name: &str| {
+        format!(r#"{{"name":"{name}","version":"2.42.0","extensions":["classification","sequence"]}}"#)
+    };
+    for (name, engine) in [("triton", Some(Engine::Triton)), ("mlserver", None), ("", None)] {
+        let metadata = named(name);
+        let answers = ProbeAnswers {
+            health: Some(refused),
+            models: Some(refused),
+            metadata: Some(Answer::new(200, metadata.as_bytes())),
+            ..NOTHING
+        };
+        assert_eq!(identify(&answers), engine, "{name}");
+    }
+    let vllm = br#"{"object":"list","data":[{"id":"m","owned_by":"vllm"}]}"#;
+    let answers = ProbeAnswers {
+        models: Some(Answer::new(200, vllm)),
+        metadata: Some(Answer::new(200, named("triton").leak().as_bytes())),
+        ..NOTHING
+    };
+    assert_eq!(identify(&answers), Some(Engine::Vllm), "a proxy may lead to both");
 }

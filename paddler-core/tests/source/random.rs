@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use paddler_core::source::prometheus::{Selector, samples};
 use paddler_core::source::vllm::VllmNames;
 use paddler_core::source::{Answer, ProbeAnswers, identify};
-use paddler_core::source::{llamacpp, ollama, openai, paddler, sglang, vllm};
+use paddler_core::source::{llamacpp, ollama, openai, paddler, sglang, triton, vllm};
 use paddler_core::status::Report;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -69,6 +69,9 @@ fn run_all(status: u16, body: &[u8]) {
         vllm::read_health,
         vllm::read_models,
         sglang::read_loads,
+        triton::read_ready,
+        triton::read_index,
+        triton::read_metrics,
         ollama::read_tags,
         paddler::read_status,
     ] {
@@ -84,6 +87,7 @@ fn run_all(status: u16, body: &[u8]) {
         metrics: answer,
         version: answer,
         models: answer,
+        metadata: answer,
         tags: answer,
     };
     identify(&answers);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddler_core::observe::{Metrics, Page};
+use paddler_core::observe::{Metrics, MetricsPage};
 use paddler_core::request::Facts;
 use paddler_core::schedule::filters::{least_kv_cache, least_queue};
 use paddler_core::schedule::{Ask, Node, Scratch, Signals, Tree};
@@ -142,7 +142,7 @@ async fn check(case: &Case) {
     assert_eq!(report.degraded[0].found, "missing");
 
     let metrics = Metrics::default();
-    let page = Page::new(&metrics, &snapshot, rig.clock.now()).to_string();
+    let page = MetricsPage::new(&metrics, &snapshot, rig.clock.now()).to_string();
     let missing: Vec<_> = samples(page.as_bytes())
         .filter(|one| one.name == "paddler_upstream_signal_missing")
         .collect();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -39,7 +39,7 @@ pub(crate) fn occupy(engine: &Engine, model: &str, requests: usize) -> JoinSet<(
     all
 }
 
-/// Answers each path as the function says.
+/// Answers each path as the function says, which is asked for `POST /path` where something is posted.
 async fn plain(
     answer: impl Fn(&str) -> (u16, &'static str) + Copy + Send + 'static,
 ) -> (String, JoinSet<()>) {
@@ -53,7 +53,11 @@ async fn plain(
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let service = service_fn(move |request: Request<Incoming>| async move {
-                let (status, body) = answer(request.uri().path());
+                let path = request.uri().path();
+                let (status, body) = match request.method() {
+                    &Method::GET => answer(path),
+                    method => answer(&format!("{method} {path}")),
+                };
                 let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
                 *response.status_mut() = StatusCode::from_u16(status).unwrap();
                 Ok::<_, Infallible>(response)
@@ -319,6 +323,139 @@ async fn trtllm_and_ollama_are_found_out() {
     entry.aliases.push("m".into());
     assert_eq!(report.models, Some(Models::Listed(vec![entry])));
     assert_eq!((report.health, report.degraded), (Some(Health::Ready), vec![]));
+}
+
+/// Triton's own API; it knows no other path.
+fn triton(path: &str) -> (u16, &'static str) {
+    match path {
+        "/v2" => (
+            200,
+            r#"{"name":"triton","version":"2.42.0","extensions":["classification","sequence"]}"#,
+        ),
+        "/v2/health/ready" => (200, ""),
+        "POST /v2/repository/index" => (
+            200,
+            r#"[{"name":"ensemble","version":"1","state":"READY"},{"name":"tensorrt_llm","version":"1","state":"READY"}]"#,
+        ),
+        _ => (400, ""),
+    }
+}
+
+#[tokio::test]
+async fn triton_is_found_out_and_its_metrics_are_read_where_they_stand() {
+    const PAGE: &str = "nv_inference_pending_request_count{model=\"ensemble\",version=\"1\"} 1\n\
+        nv_inference_pending_request_count{model=\"tensorrt_llm\",version=\"1\"} 0\n\
+        nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"waiting\",version=\"1\"} 2\n\
+        nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"context\",version=\"1\"} 1\n\
+        nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"scheduled\",version=\"1\"} 5\n\
+        nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"max\",version=\"1\"} 512\n\
+        nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",version=\"1\"} 0.25\n";
+    let (own, _server) = plain(triton).await;
+    let (pages, _other) = plain(|path| match path {
+        "/metrics" => (200, PAGE),
+        _ => (404, ""),
+    })
+    .await;
+    let (vllm, _third) = plain(|path| match path {
+        "/v1/models" => (200, r#"{"object":"list","data":[{"id":"m","owned_by":"vllm"}]}"#),
+        "/health" => (200, ""),
+        _ => (404, ""),
+    })
+    .await;
+    let at = |id: &str, url: &str, page: String| {
+        let mut spec = spec(id, url);
+        spec.metrics_url = Some(page);
+        spec
+    };
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .await
+        .unwrap();
+    let nowhere = format!("http://{}/metrics", listener.local_addr().unwrap());
+    drop(listener);
+    let upstreams = [
+        at("t", &own, pages.clone()),
+        at("v", &vllm, format!("{pages}/metrics")),
+        at("gone", &own, nowhere.clone()),
+    ];
+    let rig = Rig::http(upstreams, quick());
+    let report = rig
+        .report("t", "its load", |report| report.running.is_some())
+        .await;
+    assert_eq!((report.running, report.waiting), (Some(5), Some(3)));
+    assert_eq!(
+        (report.max_sequences, report.kv_cache_usage),
+        (Some(512), Some(0.25))
+    );
+    let models = ["ensemble", "tensorrt_llm"].map(ModelEntry::new);
+    assert_eq!(report.models, Some(Models::Listed(models.into())));
+    assert_eq!((report.health, report.degraded), (Some(Health::Ready), vec![]));
+
+    // Another page is asked for than its own, which has none: what that page does not have is unknown.
+    let report = rig
+        .report("v", "a report", |report| report.models.is_some())
+        .await;
+    let said: Vec<_> = report.degraded.iter().map(|one| one.found.as_str()).collect();
+    assert_eq!(said, ["missing"; 3]);
+
+    let report = rig
+        .report("gone", "a report", |report| report.models.is_some())
+        .await;
+    assert_eq!((report.health, report.running), (Some(Health::Ready), None));
+    let said: Vec<_> = report
+        .degraded
+        .iter()
+        .map(|one| (one.signal, one.expected.clone()))
+        .collect();
+    let unknown = [Signal::Running, Signal::Waiting, Signal::KvCache];
+    assert_eq!(said, unknown.map(|signal| (signal, nowhere.clone())));
+    let entry = rig.entry("gone", "a report", |_| true).await;
+    assert_eq!(entry.failures(), 0, "it serves all the same");
+}
+
+#[tokio::test]
+async fn who_hangs_where_metrics_stand_takes_nobody_out_of_service() {
+    let (own, _server) = plain(triton).await;
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .await
+        .unwrap();
+    let mut spec = spec("t", &own);
+    spec.metrics_url = Some(format!("http://{}/metrics", silent.local_addr().unwrap()));
+    let mut options = quick();
+    options.timeout = Duration::from_secs(20);
+    let rig = Rig::http([spec], options);
+    let report = rig
+        .report("t", "a report", |report| report.models.is_some())
+        .await;
+    assert_eq!(report.health, Some(Health::Ready));
+    assert_eq!(report.degraded[0].found, "no answer within 1s");
+}
+
+#[tokio::test]
+async fn tritons_frontend_for_openai_is_asked_as_it_answers() {
+    let (url, _server) = plain(|path| match path {
+        "/v1/models" => (
+            200,
+            r#"{"object":"list","data":[{"id":"llama","owned_by":"Triton Inference Server"}]}"#,
+        ),
+        "/metrics" => (
+            200,
+            "nv_inference_pending_request_count{model=\"llama\",version=\"1\"} 4\n",
+        ),
+        _ => (404, r#"{"detail":"Not Found"}"#),
+    })
+    .await;
+    let mut spec = spec("t", &url);
+    spec.metrics_url = Some(format!("{url}/metrics"));
+    let rig = Rig::http([spec], quick());
+    let report = rig
+        .report("t", "a report", |report| report.models.is_some())
+        .await;
+    assert_eq!((report.health, report.waiting), (Some(Health::Ready), Some(4)));
+    assert_eq!(
+        report.models,
+        Some(Models::Listed(vec![ModelEntry::new("llama")]))
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paddler_core::Moment;
 use paddler_core::observe::names::{ALL, Family, Kind};
-use paddler_core::observe::{Metrics, Page};
+use paddler_core::observe::{Metrics, MetricsPage};
 use paddler_core::request::Facts;
 use paddler_core::schedule::{Ask, Scratch, trees};
 use paddler_core::source::prometheus::samples;
@@ -35,7 +35,7 @@ fn says(board: &mut StatusBoard, name: &str, report: Report) {
 
 fn text(board: &mut StatusBoard, now: Moment) -> String {
     let metrics = Metrics::default();
-    Page::new(&metrics, &board.publish(Moment::ZERO), now).to_string()
+    MetricsPage::new(&metrics, &board.publish(Moment::ZERO), now).to_string()
 }
 
 /// The value of the one series with this name and upstream.

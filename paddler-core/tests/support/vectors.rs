@@ -23,8 +23,6 @@ pub(crate) struct NotBuilt {
     pub(crate) families: Vec<String>,
     /// Trees and filters.
     pub(crate) names: Vec<String>,
-    /// Whose text is not read.
-    pub(crate) engines: Vec<String>,
     /// By vector, and what we mean.
     pub(crate) deviations: BTreeMap<String, String>,
 }

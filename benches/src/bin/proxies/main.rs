@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use paddler_benches::harness::Failure;
+use paddler_benches::harness::figures::{median, percentile};
 use paddler_benches::harness::programs::{Programs, raise_open_files};
 use paddler_benches::harness::trial::run_in_folder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,7 +43,7 @@ use engine::{Engine, Pace};
 use load::{Load, Workload, first_bytes};
 use peers::{Peer, Setting};
 use process::Proxy;
-use table::{Measured, median, percentile};
+use table::Measured;
 
 /// Measures what proxies cost before the same engines.
 #[derive(Debug, Parser)]

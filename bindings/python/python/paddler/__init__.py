@@ -28,11 +28,13 @@ from ._errors import (
     Unavailable,
 )
 from ._explanation import Explanation, Step
+from ._models import ModelRule, ModelSettings, ModelTarget, ModelTimes
 from ._paddler import (
     Board,
     Candidate,
     Facts,
     Lease,
+    ModelRules,
     Report,
     Tree,
     Upstream,
@@ -54,6 +56,11 @@ __all__ = [
     "Fault",
     "Lease",
     "ModelNotFound",
+    "ModelRule",
+    "ModelRules",
+    "ModelSettings",
+    "ModelTarget",
+    "ModelTimes",
     "NodeFailed",
     "Refused",
     "Report",

@@ -29,6 +29,10 @@ class Explanation:
         """The same to be read by people: a line for each node."""
         self.summary: str = data["summary"]
         """All of it in a line."""
+        self.model: str | None = data.get("model")
+        """The model that is meant. ``None``: any."""
+        self.asked: str | None = data.get("asked")
+        """The name that was asked for, where that stands for the model."""
         self.path: list[tuple[int, str]] = [(node["node"], node["title"]) for node in data["nodes"]]
         """The nodes that were walked, by number and title."""
         self.steps = [Step(**node) for node in data["nodes"] if "after" in node]

@@ -9,6 +9,7 @@ from typing import Literal, TypedDict, final
 from typing_extensions import Self, Unpack
 
 from ._explanation import Explanation
+from ._models import ModelRule, ModelSettings
 from ._router import Asked, AskedNow
 from ._status import Degraded, Status
 from .nodes import ConditionFunction, CostFunction, FilterFunction, Node
@@ -22,6 +23,7 @@ __all__ = [
     "Candidate",
     "Facts",
     "Lease",
+    "ModelRules",
     "Report",
     "read_vllm",
     "Router",
@@ -60,7 +62,8 @@ class _Settings(TypedDict, total=False):
     labels: Mapping[str, str] | None
     max_in_flight: int | None
     max_sequences: int | None
-    engine: Literal["auto", "llamacpp", "vllm", "sglang", "trtllm", "ollama", "openai", "paddler"] | None
+    metrics_url: str | None
+    engine: Literal["auto", "llamacpp", "vllm", "sglang", "trtllm", "triton", "ollama", "openai", "paddler"] | None
     http2: Literal["auto", "never", "always"] | None
     host: Literal["rewrite", "keep"] | None
     tls: Mapping[str, str] | None
@@ -230,6 +233,9 @@ class Facts:
     def model(self) -> str | None:
         """`None`: any."""
     @property
+    def asked(self) -> str | None:
+        """The name that was asked for, where that stands for `model` by `ModelRules`."""
+    @property
     def prompt_tokens(self) -> int: ...
     @property
     def weight(self) -> int:
@@ -247,6 +253,30 @@ class Facts:
     @property
     def replayable(self) -> bool:
         """Whether it may be sent once more, elsewhere, when no byte came back."""
+
+@final
+class ModelRules:
+    """Names of models that stand for others, and what is special about each. Any number of threads may use them."""
+
+    def __new__(cls, models: Mapping[str, str | ModelRule], *, seed: int | None = None) -> Self:
+        """A model for each name, or a `ModelRule`, as `models` of a config file has them. A name that ends in `*` is for all that
+        begin so, and of those the longest counts; a `*` in its target is the rest. `seed`: where chance comes from.
+
+        Raises `ConfigError` with every fault.
+        """
+    def resolve(self, facts: Facts, *, seed: int | None = None) -> Facts:
+        """The facts with the model that is meant in `model`, and the name that was asked for in `asked`; of several, one is drawn by
+        weight. A priority of 0 becomes that of the model. What was resolved before stays, so that a retry asks for the same
+        model: resolve once, then pick. `seed`: of this draw alone.
+        """
+    def settings(self, facts: Facts) -> ModelSettings:
+        """What is special about a request, by the name that it asks for and the model that is meant."""
+    def targets(self, name: str) -> list[str]:
+        """All models that a request for this name may get by its rule. None: it is what it says."""
+    def aliases(self) -> list[str]:
+        """The names that stand for others, without those for all that begin alike: what a list of models can hold."""
+    def __len__(self) -> int:
+        """How many rules there are."""
 
 @final
 class Report:

@@ -5,11 +5,37 @@ use std::time::Duration;
 
 use super::fill::{HOUR, step};
 use super::timeouts::ModelTimeouts;
-use crate::config::fault::Faults;
+use crate::config::fault::{ConfigFaults, Faults};
 use crate::config::read::{At, Fields};
-use crate::config::value::{Kind, quoted};
+use crate::config::value::{Kind, Value, quoted};
 use crate::queue::Priority;
 use crate::request::{ModelRule, ModelRules, ModelTarget};
+
+impl ModelRules {
+    /// Reads rules for names, in the words of a config's `models`. `name` is that of the file, for the faults.
+    ///
+    /// ```
+    /// use paddler_core::config::Value;
+    /// use paddler_core::request::ModelRules;
+    ///
+    /// let read = |json| ModelRules::from_value(&Value::from_json(&json).unwrap(), "");
+    /// let rules = read(serde_json::json!({"gpt-4o": "llama-3", "gpt-*": {"target": "small", "max_wait": "2s"}})).unwrap();
+    /// assert_eq!(rules.targets("gpt-5").collect::<Vec<_>>(), ["small"]);
+    ///
+    /// let faults = read(serde_json::json!({"*-mini": "small", "chat": {"priorty": 1}})).unwrap_err();
+    /// assert_eq!(faults.faults[0].to_string(), "chat.priorty: unknown key; did you mean \"priority\"?");
+    /// assert_eq!(faults.faults.len(), 2);
+    /// ```
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path and, where the value has places, its place.
+    pub fn from_value(value: &Value, name: &str) -> Result<Self, ConfigFaults> {
+        let (mut rules, mut faults) = (Rules::default(), Faults::default());
+        rules.models(&At::root(value), &mut faults);
+        let rules = rules.build(Self::default(), &mut faults);
+        faults.finish(name, Some(rules))
+    }
+}
 
 /// The rules as they are written, with their places.
 #[derive(Default)]

@@ -255,6 +255,7 @@ fn upstream(upstream: &UpstreamConfig) -> Json {
         "id": id,
         "url": format!("{scheme}{}", spec.url),
         "engine": word(&ENGINES, &spec.engine),
+        "metrics_url": spec.metrics_url,
         "labels": spec.labels,
         "models": spec.models.as_ref().map(models),
         "capabilities": capabilities(&spec.abilities),

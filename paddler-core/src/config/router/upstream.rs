@@ -10,18 +10,19 @@ use super::fill::{file, step};
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
-use crate::upstream::address::{Address, is_host, is_of_paddler, parse, service_domain};
+use crate::upstream::address::{Address, is_host, is_of_paddler, parse, parse_page, service_domain};
 use crate::upstream::{
     Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, UpstreamId,
     UpstreamSpec, UpstreamTimeouts,
 };
 
-pub(super) const ENGINES: [(&str, Engine); 8] = [
+pub(super) const ENGINES: [(&str, Engine); 9] = [
     ("auto", Engine::Auto),
     ("llamacpp", Engine::Llamacpp),
     ("vllm", Engine::Vllm),
     ("sglang", Engine::Sglang),
     ("trtllm", Engine::Trtllm),
+    ("triton", Engine::Triton),
     ("ollama", Engine::Ollama),
     ("openai", Engine::Openai),
     ("paddler", Engine::Paddler),
@@ -128,7 +129,7 @@ pub(super) fn upstream(
         }
     }
     let protocol = protocol(&mut fields, address.as_ref(), faults);
-    let settings = settings(&mut fields, (protocol, of_paddler), faults);
+    let settings = settings(&mut fields, (protocol, of_paddler, dns), faults);
     fields.end(faults);
 
     let spec = UpstreamSpec::new(id?.as_str(), address?.to_string()).ok()?;
@@ -136,6 +137,28 @@ pub(super) fn upstream(
     upstream.number = Some(index);
     upstream.dns = dns;
     Some(upstream)
+}
+
+/// Where its metrics stand, in the form in which they are compared.
+fn metrics_url(at: &At<'_>, engine: Engine, dns: bool, faults: &mut Faults) -> Option<String> {
+    if dns {
+        let problem = "one page of metrics cannot tell of each of those behind a name";
+        at.fault_mend(
+            faults,
+            problem,
+            "leave it out, or write an upstream for each of them",
+        );
+    } else if matches!(engine, Engine::Openai | Engine::Ollama | Engine::Paddler) {
+        at.fault_mend(
+            faults,
+            "no metrics are read of this kind of engine",
+            "leave it out",
+        );
+    }
+    let text = at.text(faults)?;
+    let page = parse_page(text).map_err(|invalid| (invalid.problem, invalid.mend.to_owned()));
+    at.parsed(faults, page)
+        .map(|(address, path)| format!("{address}{path}"))
 }
 
 /// What is said of a name that only SRV records know.
@@ -201,7 +224,7 @@ fn id(
 /// Reads everything else, and gives back what puts it on the spec.
 fn settings(
     fields: &mut Fields<'_>,
-    (protocol, of_paddler): (Protocol, bool),
+    (protocol, of_paddler, dns): (Protocol, bool, bool),
     faults: &mut Faults,
 ) -> impl FnOnce(UpstreamSpec) -> UpstreamConfig + use<> {
     let engine = fields.take("engine", faults);
@@ -217,6 +240,8 @@ fn settings(
     } else {
         word.unwrap_or_default()
     };
+    let at = fields.take("metrics_url", faults);
+    let metrics_url = at.and_then(|at| metrics_url(&at, engine, dns, faults));
     let labels = fields.take("labels", faults).and_then(|at| at.pairs(faults));
     let mut named = Vec::new();
     for (name, at) in labels.into_iter().flatten() {
@@ -240,6 +265,7 @@ fn settings(
     move |mut spec| {
         spec.protocol = protocol;
         spec.engine = engine;
+        spec.metrics_url = metrics_url;
         spec.labels = named.into_iter().collect();
         spec.models = models;
         spec.abilities = abilities;

@@ -43,7 +43,7 @@ use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
 use crate::observe::{End, InFlight, Metrics, Trail};
 use crate::request::path::{PathError, normalise};
-use crate::request::{RequestClass, RequestFacts, Route, Scanned};
+use crate::request::{Dialect, RequestClass, RequestFacts, Route, Scanned, model_in};
 use crate::schedule::Detail;
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
@@ -120,7 +120,7 @@ impl Router {
         }
         let names = (&*options.models, client.as_deref());
         if route.class == RequestClass::Local {
-            let known = local::Known {
+            let known = local::Basis {
                 snapshot: &inner.published.load(),
                 stopping: inner.is_stopping(),
                 rules: names.0,
@@ -167,7 +167,14 @@ impl Router {
             .story
             .trace(&mut head.parts.headers, || inner.places.next_seed());
         let rename = passage.rename(&mut head, &facts);
-        let rewritten = rewrite::ask_for(facts.model.as_deref(), &mut intake)?;
+        let rewritten = match (&facts.model, model_in(path)) {
+            // Whatever the body has under that name is something else.
+            (Some(model), Some(_)) => {
+                head.uri = rewrite::in_path(head.uri, model)?;
+                false
+            }
+            (model, _) => rewrite::ask_for(model.as_deref(), &mut intake)?,
+        };
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
         if let Some((_, dispatch)) = &mut outgoing.carried {
@@ -240,6 +247,7 @@ impl<'a> Passage<'a> {
             Some(scanned) => RequestFacts::from_scan(self.route, scanned, now, seed)
                 .map_err(|error| Refusal::new(StatusCode::NOT_FOUND, "model_not_found", error.to_string()))?,
         };
+        facts = facts.named_in(self.path, self.route);
         if head.websocket.is_some() {
             // It is room that is taken for as long as it is open, whatever its path is good for otherwise.
             facts.weight = facts.weight.max(1);
@@ -455,7 +463,11 @@ impl<'a> Passage<'a> {
         } = answered;
         let (mut head, mut body) = response.into_parts();
         if let Some(name) = rename {
-            body = renamed(body, &mut head.headers, &name);
+            let key = match self.route.dialect {
+                Dialect::Triton => "model_name",
+                _ => "model",
+            };
+            body = renamed(body, &mut head.headers, (key, &name));
         }
         let asked = (self.method, self.path);
         let told = (head.status.is_success(), &head.headers);

@@ -229,7 +229,7 @@ struct Exporter {
 }
 
 /// What has become of a batch.
-enum Sent {
+enum Delivery {
     /// It is there, but for so many spans.
     Taken { rejected: u64 },
     /// It may be taken later: after this time, if the collector has said so.
@@ -274,7 +274,7 @@ impl Exporter {
         let body = bytes::Bytes::from(request(spans).to_string());
         for attempt in 1..=ATTEMPTS {
             let why = match self.send(body.clone()).await {
-                Sent::Taken { rejected } => {
+                Delivery::Taken { rejected } => {
                     self.lost.fetch_add(rejected.min(many), Relaxed);
                     if self.fails {
                         tracing::info!(endpoint = self.endpoint, "spans are taken again");
@@ -282,12 +282,12 @@ impl Exporter {
                     self.fails = false;
                     return;
                 }
-                Sent::Later(after, _) if attempt < ATTEMPTS => {
+                Delivery::Later(after, _) if attempt < ATTEMPTS => {
                     let wait = after.unwrap_or(GATHER * 2_u32.pow(attempt - 1));
                     sleep(wait.min(LONGEST_WAIT)).await;
                     continue;
                 }
-                Sent::Later(_, why) | Sent::Never(why) => why,
+                Delivery::Later(_, why) | Delivery::Never(why) => why,
             };
             self.lost.fetch_add(many, Relaxed);
             // Once: a collector that is gone must not fill the log.
@@ -303,7 +303,7 @@ impl Exporter {
         }
     }
 
-    async fn send(&self, body: bytes::Bytes) -> Sent {
+    async fn send(&self, body: bytes::Bytes) -> Delivery {
         let mut request = Request::new(Body::full(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -318,13 +318,13 @@ impl Exporter {
         };
         let (head, body) = match timeout(PATIENCE, call).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Sent::Later(None, chain(&*error)),
-            Err(_) => return Sent::Later(None, "no answer in time".to_owned()),
+            Ok(Err(error)) => return Delivery::Later(None, chain(&*error)),
+            Err(_) => return Delivery::Later(None, "no answer in time".to_owned()),
         };
         let status = head.status;
         if status.is_success() {
             let rejected = rejected(&body);
-            return Sent::Taken { rejected };
+            return Delivery::Taken { rejected };
         }
         let after = head
             .headers
@@ -332,9 +332,9 @@ impl Exporter {
             .and_then(|value| value.to_str().ok()?.parse().ok());
         match status.as_u16() {
             429 | 502 | 503 | 504 => {
-                Sent::Later(after.map(Duration::from_secs), format!("it answers {status}"))
+                Delivery::Later(after.map(Duration::from_secs), format!("it answers {status}"))
             }
-            _ => Sent::Never(format!("it answers {status}")),
+            _ => Delivery::Never(format!("it answers {status}")),
         }
     }
 }

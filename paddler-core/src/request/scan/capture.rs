@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::ScanErrorKind;
 use super::field::{
     CONTENT, DOCUMENTS, Field, INPUT, KEPT, KeyBuffer, Literal, MEDIA_KEYS, MESSAGES, Number, PROMPT, Part,
-    TEXT_2, TEXT_KEYS, TEXTS, Tally, Value, names_adapter,
+    TEXT_2, TEXT_INPUT, TEXT_KEYS, TEXTS, Tally, Value, names_adapter,
 };
 use super::{AskedAdapter, AskedModel, ScanLimits, Scanned};
 
@@ -361,7 +361,7 @@ impl Capture {
             model,
             stream: self.stream,
             n: self.n[0].max(self.n[1]),
-            prompts: prompts(PROMPT),
+            prompts: prompts(PROMPT).or(prompts(TEXT_INPUT)),
             inputs: prompts(INPUT).or(prompts(CONTENT)),
             documents: prompts(DOCUMENTS).or(prompts(TEXTS)).or(prompts(TEXT_2)),
             store: self.store,

@@ -1,7 +1,7 @@
 //! What do the keys and values of a body mean?
 
 /// Top-level keys whose strings the engine reads as prompt. Those with an index of their own are counted as items too.
-pub(super) const TEXT_KEYS: [&str; 16] = [
+pub(super) const TEXT_KEYS: [&str; 17] = [
     "prompt",
     "input",
     "content",
@@ -9,6 +9,7 @@ pub(super) const TEXT_KEYS: [&str; 16] = [
     "texts",
     "text_2",
     "messages",
+    "text_input",
     "text_1",
     "query",
     "system",
@@ -26,6 +27,7 @@ pub(super) const DOCUMENTS: usize = 3;
 pub(super) const TEXTS: usize = 4;
 pub(super) const TEXT_2: usize = 5;
 pub(super) const MESSAGES: usize = 6;
+pub(super) const TEXT_INPUT: usize = 7;
 
 /// Keys inside of a prompt whose strings are addresses or encoded files, not text.
 pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];

@@ -125,7 +125,7 @@ pub struct Scanned {
     /// `n`, or llama.cpp's name for it, `n_cmpl`: the greater. How many answers to each prompt. Something else than a
     /// whole number or null is an error, since the weight of the request depends on it; saturates.
     pub n: Option<u32>,
-    /// How many prompts `prompt` holds. A string is one; an array of strings or of arrays is one for each; an array with
+    /// How many prompts `prompt` holds, or else `text_input` (Triton). A string is one; an array of strings or of arrays is one for each; an array with
     /// a token id (a whole number) in it is one as a whole. `None`: absent or null.
     pub prompts: Option<u32>,
     /// How many inputs `input` holds, or else `content` (llama.cpp), counted like `prompts`. For the Responses API
@@ -149,7 +149,7 @@ pub struct Scanned {
     /// engines differ in what they believe, and so does what is no name, except null, false and nothing at all.
     pub adapter: AskedAdapter,
     /// How much text the prompt has, in bytes of UTF-8 after decoding: all strings (not keys) under `messages`,
-    /// `prompt`, `input`, `content`, `documents`, `texts`, `text_1`, `text_2`, `query`, `system`, `instructions`,
+    /// `prompt`, `text_input`, `input`, `content`, `documents`, `texts`, `text_1`, `text_2`, `query`, `system`, `instructions`,
     /// `tools`, `functions`, `input_prefix`, `input_suffix` and `input_extra`, without media.
     pub prompt_bytes: u64,
     /// How many token ids stand in arrays under `prompt` and `input`.

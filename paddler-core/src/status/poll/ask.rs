@@ -3,31 +3,40 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::header::SERVER;
-use http::{Request, Response, Uri};
+use http::header::{CONTENT_TYPE, SERVER};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
+use tokio::time::timeout;
 
 use crate::forward::{Body, BoxError, chain};
 use crate::source::vllm::VllmNames;
 use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
-use crate::source::{llamacpp, ollama, openai, paddler, sglang, trtllm, vllm};
+use crate::source::{llamacpp, ollama, openai, paddler, sglang, triton, trtllm, vllm};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report, Signal};
 use crate::upstream::{
-    Abilities, CallError, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec,
+    Abilities, CallError, Connect, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec,
 };
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 16 << 20;
+
+/// The longest that metrics may take that stand elsewhere: who serves requests is not given up because nobody answers there.
+const ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Asks one upstream, and remembers what it need not be asked each time.
 #[derive(Debug)]
 pub(crate) struct Asker {
     spec: Arc<UpstreamSpec>,
     upstream: Arc<dyn Upstream>,
+    /// Makes the way to its metrics, where that is another one.
+    connect: Arc<dyn Connect>,
     names: VllmNames,
     /// What it is, once that is known.
     engine: Option<Engine>,
+    /// Where its metrics stand, if that is elsewhere, once that is known.
+    elsewhere: Option<Elsewhere>,
     /// Polls since everything was last to be asked.
     poll: u64,
     memory: Memory,
@@ -54,6 +63,14 @@ impl Memory {
     }
 }
 
+/// Metrics that do not stand below the upstream's URL.
+#[derive(Debug)]
+struct Elsewhere {
+    url: String,
+    /// What is asked for which path; or why there is no way to it.
+    way: Result<(Arc<dyn Upstream>, Uri), String>,
+}
+
 /// What one path answered.
 struct Answered {
     status: u16,
@@ -72,14 +89,16 @@ impl Answered {
 
 impl Asker {
     /// `None`: there is no way to it.
-    pub(crate) fn new(spec: Arc<UpstreamSpec>) -> Option<Self> {
+    pub(crate) fn new(spec: Arc<UpstreamSpec>, connect: Arc<dyn Connect>) -> Option<Self> {
         let upstream = spec.extensions.get::<Transport>()?.0.clone();
         let names = spec.extensions.get::<VllmNames>().cloned().unwrap_or_default();
         let mut asker = Self {
             spec,
             upstream,
+            connect,
             names,
             engine: None,
+            elsewhere: None,
             poll: 0,
             memory: Memory::default(),
         };
@@ -91,6 +110,7 @@ impl Asker {
     fn forget(&mut self) {
         self.poll = 0;
         self.engine = Some(self.spec.engine).filter(|engine| *engine != Engine::Auto);
+        self.elsewhere = None;
     }
 
     /// Asks once. `sample` is called just before the first question about load.
@@ -119,6 +139,9 @@ impl Asker {
                 Err(none) => return Ok((none, sample())),
             },
         };
+        if self.elsewhere.is_none() {
+            self.elsewhere = Elsewhere::of(&self.spec, engine, &*self.connect);
+        }
         let plan = Plan::of(engine);
         let token = sample();
         let mut report = Report::new();
@@ -130,8 +153,16 @@ impl Asker {
             if Plan::is_told(engine, endpoint, &report) {
                 continue;
             }
-            let answer = self.get(endpoint).await?;
-            self.read(engine, endpoint, &answer, &mut report);
+            match &self.elsewhere {
+                Some(elsewhere) if endpoint.is_metrics() => match elsewhere.get().await {
+                    Ok(answer) => self.read(engine, endpoint, &answer, &mut report),
+                    Err(why) => elsewhere.missing(engine, &why, &mut report),
+                },
+                _ => {
+                    let answer = get(&*self.upstream, endpoint).await?;
+                    self.read(engine, endpoint, &answer, &mut report);
+                }
+            }
             if report.health == Some(Health::Loading) {
                 // It says the same on every path, and may come back as another model.
                 self.poll = 0;
@@ -172,6 +203,9 @@ impl Asker {
             (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Models) => {
                 vllm::read_models(status, body, report);
             }
+            (Engine::Triton, Endpoint::Ready) => triton::read_ready(status, body, report),
+            (Engine::Triton, Endpoint::Metrics) => triton::read_metrics(status, body, report),
+            (Engine::Triton, Endpoint::Index) => triton::read_index(status, body, report),
             (Engine::Vllm, Endpoint::Metrics) => vllm::read_metrics(status, body, &self.names, report),
             (Engine::Sglang, Endpoint::Loads) => sglang::read_loads(status, body, report),
             (Engine::Sglang, Endpoint::Metrics) => {
@@ -193,7 +227,7 @@ impl Asker {
     async fn find_out(&mut self) -> Result<Result<Engine, Report>, Failure> {
         let mut told = Vec::new();
         for endpoint in Plan::of(Engine::Auto).asks(0) {
-            match self.get(endpoint).await {
+            match get(&*self.upstream, endpoint).await {
                 Ok(answer) => told.push((endpoint, answer)),
                 // Not every server knows each of these paths, and some break off.
                 Err(failure) if failure.kind == FailureKind::Unreadable && endpoint != Endpoint::Models => {}
@@ -210,6 +244,7 @@ impl Asker {
             metrics: answer(Endpoint::Metrics),
             version: answer(Endpoint::Version),
             models: answer(Endpoint::Models),
+            metadata: answer(Endpoint::Metadata),
             tags: answer(Endpoint::Tags),
         };
         let words = answers
@@ -231,28 +266,71 @@ impl Asker {
         self.engine = Some(engine);
         Ok(Ok(engine))
     }
+}
 
-    async fn get(&self, endpoint: Endpoint) -> Result<Answered, Failure> {
-        let path = endpoint.path();
-        let mut request = Request::new(Body::empty());
-        *request.uri_mut() = Uri::from_static(path);
-        let failed = |error: BoxError| failure(path, &*error);
-        let response = self.upstream.call(request).await.map_err(failed)?;
-        let (head, body) = Response::into_parts(response);
-        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
-            // There was an answer, so somebody is there.
-            Failure::new(FailureKind::Unreadable, format!("{path}: {}", chain(&*error)))
-        })?;
-        let server = head
-            .headers
-            .get(SERVER)
-            .and_then(|value| Some(value.to_str().ok()?.to_owned()));
-        Ok(Answered {
-            status: head.status.as_u16(),
-            server,
-            body: body.to_bytes(),
-        })
+impl Elsewhere {
+    /// `None`: they stand below the upstream's URL.
+    fn of(spec: &UpstreamSpec, engine: Engine, connect: &dyn Connect) -> Option<Self> {
+        let (at, path) = spec.metrics_at(engine)?;
+        let url = format!("{}{path}", at.url);
+        let way = || Ok((connect.connect(&at)?, path.parse::<Uri>()?));
+        let way = way().map_err(|error: BoxError| chain(&*error));
+        Some(Self { url, way })
     }
+
+    /// What stands there, or why nothing is known of it.
+    async fn get(&self) -> Result<Answered, String> {
+        let (upstream, path) = self.way.as_ref().map_err(String::clone)?;
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = path.clone();
+        match timeout(ELSEWHERE, call(&**upstream, path.path(), request)).await {
+            Ok(answer) => answer.map_err(|failure| failure.message),
+            Err(_) => Err(format!("no answer within {ELSEWHERE:?}")),
+        }
+    }
+
+    /// Says of what would stand there that it is unknown, and why.
+    fn missing(&self, engine: Engine, why: &str, report: &mut Report) {
+        let mut signals = vec![Signal::Running, Signal::Waiting];
+        if engine != Engine::Llamacpp {
+            signals.push(Signal::KvCache);
+        }
+        for signal in signals {
+            report.degrade(signal, self.url.clone(), why);
+        }
+    }
+}
+
+async fn get(upstream: &dyn Upstream, endpoint: Endpoint) -> Result<Answered, Failure> {
+    let path = endpoint.path();
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = Uri::from_static(path);
+    if let Some(json) = endpoint.posts() {
+        *request.method_mut() = Method::POST;
+        let json_type = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(CONTENT_TYPE, json_type);
+        *request.body_mut() = Body::from(json.to_owned());
+    }
+    call(upstream, path, request).await
+}
+
+async fn call(upstream: &dyn Upstream, path: &str, request: Request<Body>) -> Result<Answered, Failure> {
+    let failed = |error: BoxError| failure(path, &*error);
+    let response = upstream.call(request).await.map_err(failed)?;
+    let (head, body) = Response::into_parts(response);
+    let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
+        // There was an answer, so somebody is there.
+        Failure::new(FailureKind::Unreadable, format!("{path}: {}", chain(&*error)))
+    })?;
+    let server = head
+        .headers
+        .get(SERVER)
+        .and_then(|value| Some(value.to_str().ok()?.to_owned()));
+    Ok(Answered {
+        status: head.status.as_u16(),
+        server,
+        body: body.to_bytes(),
+    })
 }
 
 /// How a server is that has none of the paths that tell engines apart.

@@ -47,6 +47,7 @@ impl Followed {
             own.labels.clone_from(&spec.labels);
             own.models.clone_from(&spec.models);
             own.limits.clone_from(&spec.limits);
+            own.metrics_url.clone_from(&spec.metrics_url);
             own.same_as(spec)
         })
     }
@@ -167,7 +168,7 @@ impl Polls {
         if followed.spec.extensions.get::<Unpolled>().is_some() {
             return;
         }
-        let Some(asker) = Asker::new(followed.spec.clone()) else {
+        let Some(asker) = Asker::new(followed.spec.clone(), self.connect.clone()) else {
             return;
         };
         followed.stop();

@@ -38,13 +38,13 @@ pub(super) struct Route {
     ttl: Duration,
     dial: Arc<dyn Dial>,
     /// `None` where the host is an address, which does not change.
-    known: Option<Mutex<Known>>,
+    known: Option<Mutex<Resolved>>,
     /// Held while the name is looked up for those who only want to know.
     telling: Arc<Waits<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Resolved {
     addresses: Vec<SocketAddr>,
     /// When they were told.
     told: Option<Instant>,
@@ -79,14 +79,14 @@ impl Route {
         }
     }
 
-    fn known(&self) -> Option<MutexGuard<'_, Known>> {
+    fn known(&self) -> Option<MutexGuard<'_, Resolved>> {
         let known = self.known.as_ref()?;
         Some(known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether a connection to this peer leads where a new one would.
     pub(super) fn leads_to(&self, peer: SocketAddr) -> bool {
-        let told = |known: MutexGuard<'_, Known>| known.addresses.contains(&peer);
+        let told = |known: MutexGuard<'_, Resolved>| known.addresses.contains(&peer);
         self.known().is_none_or(told)
     }
 
@@ -237,7 +237,7 @@ impl Route {
     }
 }
 
-impl Known {
+impl Resolved {
     fn fresh(&self, ttl: Duration) -> bool {
         !self.doubted && self.fresh_for(ttl)
     }

@@ -1,7 +1,7 @@
 //! Is nobody sent away too soon, and nobody kept waiting in vain?
 
 use super::*;
-use crate::forward::no_place::Known;
+use crate::forward::no_place::Circumstances;
 use crate::health::Verdict;
 use crate::request::ModelRules;
 
@@ -93,7 +93,7 @@ async fn when_to_come_again_is_said_by_those_to_whom_the_request_may_go() {
     let Err(none) = places.place(&x, &tried).await else {
         panic!("both are paused")
     };
-    let refusal = none.refusal(&Known {
+    let refusal = none.refusal(&Circumstances {
         places: &places,
         published: &board.published(),
         now: places.clock.now(),

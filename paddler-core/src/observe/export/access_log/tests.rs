@@ -1,14 +1,14 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::observe::{End, Sent};
+use crate::observe::{End, TrailAttempt};
 use crate::request::RequestFacts;
 use crate::upstream::UpstreamId;
 
 /// A request that was sent twice and answered.
 fn trail() -> Trail {
     let at = Moment::from_millis;
-    let sent = |id: &str, moment, ended| Sent {
+    let sent = |id: &str, moment, ended| TrailAttempt {
         upstream: UpstreamId::new(id).unwrap(),
         at: at(moment),
         span_id: None,

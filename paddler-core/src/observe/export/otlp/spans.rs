@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::wall::since_1970;
 use crate::Moment;
-use crate::observe::{End, Sent, TraceSpan, Trail};
+use crate::observe::{End, TraceSpan, Trail, TrailAttempt};
 
 /// The kinds of spans.
 const INTERNAL: u8 = 1;
@@ -197,7 +197,7 @@ impl Spans<'_> {
         Some(self.span(ids, "find a place", INTERNAL, (began, until)))
     }
 
-    fn attempt(&self, resent: usize, sent: &Sent) -> Option<Value> {
+    fn attempt(&self, resent: usize, sent: &TrailAttempt) -> Option<Value> {
         let answered = sent.ended == Some("answered");
         // Whose answer was passed on is busy with it until the end.
         let until = sent.ended_at.filter(|_| !answered).unwrap_or(self.ended());

@@ -14,7 +14,7 @@ use crate::upstream::{SampleToken, UpstreamId, UpstreamSpec};
 
 /// One upstream that an agent tells of.
 #[derive(Debug)]
-pub(in crate::agent) struct Known {
+pub(in crate::agent) struct AgentUpstream {
     pub(in crate::agent) agent: Arc<str>,
     pub(in crate::agent) name: Option<String>,
     pub(in crate::agent) spec: UpstreamSpec,
@@ -39,7 +39,7 @@ pub(in crate::agent) struct Known {
     pub(super) news: Option<News>,
 }
 
-impl Known {
+impl AgentUpstream {
     pub(super) fn new(stream: &mut Stream, hello: Hello, at: Instant) -> Self {
         Self {
             agent: stream.agent.clone(),
