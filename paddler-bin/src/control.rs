@@ -21,7 +21,7 @@ use crate::front::Desk;
 use crate::reload::{Report, Request};
 
 /// How often one who waits for news of the board looks: it publishes every 10 ms at most.
-const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// How many upstreams the API adds at most: each one more is compared with all.
 pub(crate) const MOST_ADDED: usize = 4096;

@@ -3,7 +3,6 @@
 //! Those whose origin is allowed. A browser asks first (preflight), and shows a page what is answered only where the answer says
 //! that it may see it. Pages of other origins are seen to by [`api`](crate::api).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::header::{
@@ -11,7 +10,6 @@ use http::header::{
     ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use paddler_core::forward::Body;
 
 use crate::api::Reach;
@@ -21,9 +19,9 @@ use crate::management;
 /// Answers a request to the management listener, whoever it is from. `reach`: how it is reached.
 pub(crate) async fn answer(
     control: Arc<Control>,
-    mut request: Request<Incoming>,
+    mut request: Request<Body>,
     reach: Reach,
-) -> Result<Response<Body>, Infallible> {
+) -> Response<Body> {
     let origins = &control.doors().origins;
     let origin = request.headers().get(ORIGIN).cloned();
     let allowed = origin.clone().filter(|origin| is_of(origins, origin));
@@ -43,7 +41,7 @@ pub(crate) async fn answer(
                 request.headers_mut().remove(ORIGIN);
                 request.headers_mut().remove("sec-fetch-site");
             }
-            management::answer(control.clone(), request, reach).await?
+            management::answer(control.clone(), request, reach).await
         }
     };
     if let Some(origin) = allowed {
@@ -54,7 +52,7 @@ pub(crate) async fn answer(
             .headers_mut()
             .append(VARY, HeaderValue::from_static("Origin"));
     }
-    Ok(response)
+    response
 }
 
 fn is_of(origins: &[String], origin: &HeaderValue) -> bool {

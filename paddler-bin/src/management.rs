@@ -1,12 +1,13 @@
 //! What does the management listener tell?
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use paddler_core::forward::Body;
 
 use crate::api::{self, Reach, Reply};
@@ -14,24 +15,15 @@ use crate::control::Control;
 use crate::front::Desk;
 use crate::page;
 
+/// How many seconds to wait before the API is asked again that has no place left.
+const ASK_AGAIN: HeaderValue = HeaderValue::from_static("5");
+
 /// `/metrics` for Prometheus, or of it `?name=FAMILY&name=...`; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
 /// [`api`]; `/`: see [`page`].
-pub(crate) async fn answer(
-    control: Arc<Control>,
-    request: Request<Incoming>,
-    reach: Reach,
-) -> Result<Response<Body>, Infallible> {
-    if let Some(route) = api::agents::Route::of(request.uri().path()) {
-        return Ok(api::agents::answer(&control, route, request, reach).await);
-    }
+pub(crate) async fn answer(control: Arc<Control>, request: Request<Body>, reach: Reach) -> Response<Body> {
     let (request, body) = request.into_parts();
-    if request.uri.path().starts_with(api::PREFIX) {
-        let (status, content_type, body) = match api::answer(&control, &request, body, reach).await {
-            Reply::Json(status, answer) => (status, "application/json", format!("{answer}\n").into()),
-            Reply::Text(content_type, text) => (StatusCode::OK, content_type, text.into()),
-            Reply::Events(body) => (StatusCode::OK, "text/event-stream", body),
-        };
-        return Ok(response(request.uri.path(), status, content_type, body));
+    if api::has(request.uri.path()) {
+        return of_api(&request, api::answer(&control, &request, body, reach).await);
     }
     if let Some((content_type, text)) = page::file(request.uri.path())
         && (request.method == Method::GET || request.method == Method::HEAD)
@@ -43,7 +35,7 @@ pub(crate) async fn answer(
             Bytes::from_static(text.as_bytes()).into(),
         );
         page::guard(response.headers_mut());
-        return Ok(response);
+        return response;
     }
     let router = control.router.clone();
     let (status, content_type, text) = match (&request.method, request.uri.path()) {
@@ -69,7 +61,26 @@ pub(crate) async fn answer(
             format!("here are /, /metrics, /healthz, /readyz, {}\n", api::paths()),
         ),
     };
-    Ok(response(request.uri.path(), status, content_type, text.into()))
+    response(request.uri.path(), status, content_type, text.into())
+}
+
+/// The API's answer to this request.
+fn of_api(request: &Parts, reply: Reply) -> Response<Body> {
+    let (status, content_type, body) = match reply {
+        Reply::Json(status, answer) => (status, "application/json", format!("{answer}\n").into()),
+        Reply::Text(content_type, text) => (StatusCode::OK, content_type, text.into()),
+        Reply::Events(body) => (StatusCode::OK, "text/event-stream", body),
+    };
+    let mut response = response(request.uri.path(), status, content_type, body);
+    let headers = response.headers_mut();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, ASK_AGAIN);
+    }
+    if content_type == "text/event-stream" {
+        // Or nginx would wait until it has enough to pass on.
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    }
+    response
 }
 
 /// How many families may be named: each line is held against each of them.
@@ -123,12 +134,7 @@ fn only(page: &str, names: &[String]) -> String {
     page.split_inclusive('\n').filter(is_wanted).collect()
 }
 
-pub(crate) fn response(
-    path: &str,
-    status: StatusCode,
-    content_type: &'static str,
-    body: Body,
-) -> Response<Body> {
+fn response(path: &str, status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -4,6 +4,8 @@
 //! it, so two reloads never meet. Requests that are here go on with what they came under; upstreams that stay keep their
 //! connections and what is known of them.
 
+mod lists;
+
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +14,12 @@ use std::time::Duration;
 use paddler_core::Moment;
 use paddler_core::config::{Config, Mode};
 use paddler_core::forward::{Keys, Tls};
-use paddler_core::status::{Entry, Members};
 use paddler_core::upstream::http::UpstreamKey;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::Failure;
 use crate::args::Serve;
@@ -27,6 +28,7 @@ use crate::files::{self, Contents, Watched};
 use crate::secrets::Specs;
 use crate::settings::{self, Faulty, Loaded};
 use crate::stop::Hangups;
+pub(crate) use lists::Lists;
 
 /// How often files are looked at. A change is in force after two to three looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -86,15 +88,6 @@ impl Report {
 /// Somebody who asks for a reload, and waits for how it went.
 pub(crate) type Request = oneshot::Sender<Report>;
 
-/// What puts the upstreams of a config into force.
-pub(crate) struct Lists {
-    pub(crate) single: Members,
-    /// Those of the file that lists more of them.
-    pub(crate) file: Members,
-    /// Those whose host is a name for several.
-    pub(crate) dns: Members,
-}
-
 /// Puts changed configs into force.
 pub(crate) struct Reloads {
     control: Arc<Control>,
@@ -139,7 +132,7 @@ fn by_id<'s>(specs: impl IntoIterator<Item = &'s UpstreamSpec>) -> HashMap<&'s U
 }
 
 /// A key that was only read again is no new one.
-fn keep_keys(after: &mut [UpstreamSpec], before: &[UpstreamSpec]) {
+fn keep_keys<'s>(after: &mut [UpstreamSpec], before: impl IntoIterator<Item = &'s UpstreamSpec>) {
     let before = by_id(before);
     for spec in after {
         if let Some(before) = before.get(&spec.id) {
@@ -277,9 +270,10 @@ impl Reloads {
             files,
         } = loaded;
         let mut specs = secrets.specs;
-        keep_keys(&mut specs.single, &self.in_force.specs.single);
-        keep_keys(&mut specs.file, &self.in_force.specs.file);
-        keep_keys(&mut specs.dns, &self.in_force.specs.dns);
+        let before = &self.in_force.specs;
+        keep_keys(&mut specs.single, before.fixed());
+        keep_keys(&mut specs.file, before.fixed());
+        keep_keys(&mut specs.dns, &before.dns);
         let mut now = InForce::new((&config, files), specs, None, self.in_force.tls.clone());
         if let (Some(ours), Some(new)) = (&self.in_force.tls, &secrets.tls) {
             ours.adopt(new);
@@ -303,7 +297,10 @@ impl Reloads {
             self.control.statuses.set_poll(Some(poll)).await?;
         }
         self.control.desk.reconfigure(options);
-        self.hand_over(&now.specs, patience).await;
+        let before = &self.in_force.specs;
+        self.lists
+            .hand_over(&self.control, before, &now.specs, patience)
+            .await;
         let changed = now.needs_restart.iter().zip(&self.in_force.needs_restart);
         let needs_restart: Vec<_> = changed
             .filter(|(now, before)| now != before)
@@ -315,68 +312,5 @@ impl Reloads {
         now.keys = keys;
         self.in_force = now;
         Ok(needs_restart)
-    }
-
-    /// Puts other upstreams in the place of those before. Who leaves stays until the new ones have been asked how they are, and
-    /// somebody behind new names, so that there is always somebody who is known to serve.
-    async fn hand_over(&self, after: &Specs, patience: Duration) {
-        let before = &self.in_force.specs;
-        let (known, listed) = (by_id(before.fixed()), by_id(after.fixed()));
-        // One address under two ids would get twice its share.
-        let places: HashMap<_, _> = after
-            .fixed()
-            .filter_map(|spec| Some((spec.host_and_port().ok()?, &spec.id)))
-            .collect();
-        let renamed = |spec: &UpstreamSpec| {
-            let place = spec.host_and_port().ok();
-            place.is_some_and(|place| places.get(&place).is_some_and(|id| **id != spec.id))
-        };
-        let leaving = |before: &[UpstreamSpec], after: &[UpstreamSpec]| -> Vec<UpstreamSpec> {
-            let stay = by_id(after);
-            let leave = |spec: &&UpstreamSpec| !stay.contains_key(&spec.id) && !renamed(spec);
-            before.iter().filter(leave).cloned().collect()
-        };
-        let single_leave = leaving(&before.single, &after.single);
-        let file_leave = leaving(&before.file, &after.file);
-        let leave = !(single_leave.is_empty() && file_leave.is_empty());
-        let new: Vec<_> = after
-            .fixed()
-            .filter(|spec| !known.contains_key(&spec.id))
-            .collect();
-        let (old_names, names) = (by_id(&before.dns), by_id(&after.dns));
-        let gone = |spec: &&UpstreamSpec| !names.contains_key(&spec.id);
-        let gone: Vec<_> = before.dns.iter().filter(gone).cloned().collect();
-        let new_names = after.dns.iter().any(|spec| !old_names.contains_key(&spec.id));
-        if (leave || !gone.is_empty()) && (!new.is_empty() || new_names) {
-            let there: HashSet<_> = self.control.ids();
-            let single = after.single.iter().cloned().chain(single_leave);
-            self.lists.single.set(single);
-            let file = after.file.iter().cloned().chain(file_leave);
-            self.lists.file.set(file);
-            // Of two with one id the later one counts.
-            self.lists
-                .dns
-                .set(gone.into_iter().chain(after.dns.iter().cloned()));
-            let is_named = |entry: &Entry| {
-                let id = &entry.spec().id;
-                !there.contains(id) && !listed.contains_key(id)
-            };
-            let all_heard = self.control.until(|snapshot| {
-                let answers = |spec: &&UpstreamSpec| {
-                    snapshot
-                        .find(spec.id.as_str())
-                        .is_some_and(|entry| entry.has_answered())
-                };
-                let mut entries = snapshot.iter();
-                new.iter().all(answers)
-                    && (!new_names || entries.any(|(_, entry)| is_named(entry) && entry.has_answered()))
-            });
-            if timeout(patience, all_heard).await.is_err() {
-                tracing::warn!("not every new upstream has said how it is");
-            }
-        }
-        self.lists.single.set(after.single.iter().cloned());
-        self.lists.file.set(after.file.iter().cloned());
-        self.lists.dns.set(after.dns.iter().cloned());
     }
 }

@@ -1,16 +1,19 @@
 //! How does the program serve, from start to stop?
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use paddler_core::Clock;
 use paddler_core::agent::{Agents, AgentsOptions};
 use paddler_core::config::{Config, DecisionRules, Mode};
-use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, serve};
+use paddler_core::forward::{Keys, Router, ServeOptions, Served, Tls, hear_out, serve};
 use paddler_core::manage::{Decisions, Feed, Tape, watch};
 use paddler_core::observe::export::Exports;
 use paddler_core::schedule::trees;
@@ -315,7 +318,11 @@ async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOpti
             .is_ok_and(|address| address.ip().is_loopback()),
         tls: options.tls.is_some(),
     };
-    let service = service_fn(move |request| cors::answer(control.clone(), request, reach));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let control = control.clone();
+        let answer = hear_out(request, move |request| cors::answer(control, request, reach));
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
     // It ends with the program.
     let never = std::future::pending;
     if let Err(error) = serve(listener, service, options, never(), never()).await {

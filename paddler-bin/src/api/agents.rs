@@ -1,36 +1,25 @@
 //! Who tells of engines at the management listener, and how is he told himself?
 //!
-//! | path | does |
-//! |---|---|
-//! | `POST /api/v1/agents/{id}/status` | listens to `paddler agent`: see [`paddler_core::agent`] |
-//! | `POST /api/v1/agent_status_update/{id}`, `/status_update/{id}` | listens to an agent of Paddler 1.x, of July 2025 and before |
-//! | `GET /api/v1/agents` | all agents, in the words of Paddler 1.x |
-//! | `GET /api/v1/agents/stream` | the same as an event stream: at once, then at each change |
-//!
 //! Whoever may be an agent says where requests go, and so reads what is in them. With keys he has to have one, of `agents.key_file` or of
 //! the API. Without keys, any program of this machine may be one, if the listener is on loopback; `agents: {access: open}` lets in
 //! whoever reaches it, as Paddler 1.x did, whose agents have no keys.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::header::ORIGIN;
+use http::{HeaderMap, StatusCode};
 use paddler_core::agent::{Agents, Dialect};
 use paddler_core::config::AgentAccess;
 use paddler_core::forward::{Body, Peer, bearer};
-use paddler_core::request::path::decode_part as decoded;
 use paddler_core::upstream::UpstreamId;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, Reach, allowed, error, is_of_web_page};
+use super::{Answer, Asked, Reach, Reply, error, is_of_web_page, no_place};
 use crate::control::Control;
-use crate::management::response;
 
 /// How often it is looked at whether an agent still may be one: keys and rules are read again while it speaks.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -41,72 +30,16 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// The shortest time between two events: each one has all agents in it.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What a path is about.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// The agent with this id speaks.
-    Speak(String, Dialect),
-    All,
-    Stream,
-}
-
-impl Route {
-    pub(crate) fn of(path: &str) -> Option<Self> {
-        let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
-        Some(match segments.as_slice() {
-            ["api", "v1", "agents"] => Self::All,
-            ["api", "v1", "agents", "stream"] => Self::Stream,
-            ["api", "v1", "agents", id, "status"] => Self::Speak(decoded(id), Dialect::Own),
-            ["api", "v1", "agent_status_update", id] | ["status_update", id] => {
-                Self::Speak(decoded(id), Dialect::Paddler1)
-            }
-            _ => return None,
-        })
-    }
-}
-
-/// Answers a request to one of these paths. `reach`: how the listener is reached.
-pub(crate) async fn answer(
-    control: &Arc<Control>,
-    route: Route,
-    request: Request<Incoming>,
-    reach: Reach,
-) -> Response<Body> {
-    let path = request.uri().path().to_owned();
-    let speaks = matches!(route, Route::Speak(..));
-    let (status, answer) = match (route, request.method()) {
-        (Route::Speak(id, dialect), &Method::POST) => listen(control, &id, dialect, request, reach).await,
-        (Route::Speak(..), _) => error(StatusCode::METHOD_NOT_ALLOWED, "only POST"),
-        (route, &Method::GET | &Method::HEAD) => {
-            let (parts, _) = request.into_parts();
-            match (allowed(control, &parts, None, reach), route) {
-                (Err(refused), _) => refused,
-                (Ok(()), Route::Stream) if parts.method == Method::GET => {
-                    return events(control.agents.clone());
-                }
-                (Ok(()), _) => (StatusCode::OK, json!(document(&control.agents).await)),
-            }
-        }
-        _ => error(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD"),
-    };
-    let mut response = response(&path, status, "application/json", format!("{answer}\n").into());
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        let methods = if speaks { "POST" } else { "GET, HEAD" };
-        response
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static(methods));
-    }
-    response
-}
-
-async fn listen(
+/// Listens to an agent until it ends, or is not wanted any more.
+pub(super) async fn hear(
     control: &Control,
-    id: &str,
+    asked: &Asked<'_>,
     dialect: Dialect,
-    request: Request<Incoming>,
+    body: Body,
     reach: Reach,
 ) -> Answer {
-    if let Err(refused) = may_speak(control, request.headers(), reach) {
+    let (id, headers) = (asked.id(), &asked.parts.headers);
+    if let Err(refused) = may_speak(control, headers, reach) {
         if control.is_news_that_refused() {
             tracing::warn!(
                 agent = id,
@@ -119,14 +52,13 @@ async fn listen(
     let Ok(id) = UpstreamId::new(id) else {
         return error(StatusCode::BAD_REQUEST, "no agent has such an id");
     };
-    let from = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
-    let (parts, body) = request.into_parts();
+    let from = asked.parts.extensions.get::<Peer>().map(|peer| peer.0.ip());
     let mut listening = std::pin::pin!(control.agents.listen(&id, dialect, from, body));
     let end = loop {
         match timeout(LOOK_AGAIN, &mut listening).await {
             Ok(end) => break end,
             Err(_) => {
-                if let Err(refused) = may_speak(control, &parts.headers, reach) {
+                if let Err(refused) = may_speak(control, headers, reach) {
                     return refused;
                 }
             }
@@ -173,60 +105,42 @@ fn may_speak(control: &Control, headers: &HeaderMap, reach: Reach) -> Result<(),
     }
 }
 
-/// Of thousands of agents it takes its time, in which no stream must stand still.
-async fn document(agents: &Agents) -> serde_json::Value {
+/// All agents. Of thousands it takes its time, in which no stream must stand still.
+pub(super) async fn all(agents: &Agents) -> Value {
     let agents = agents.clone();
     let document = spawn_blocking(move || json!(agents.document())).await;
     document.unwrap_or_else(|why| json!({"error": why.to_string()}))
 }
 
 /// All agents at once, and then at each change.
-fn events(agents: Agents) -> Response<Body> {
+pub(super) fn follow(control: &Control) -> Result<Reply, Answer> {
+    let place = control.feed.place().ok_or_else(no_place)?;
+    let agents = control.agents.clone();
     let (to, body) = mpsc::channel(1);
     tokio::spawn(async move {
-        let mut changes = agents.changes();
-        loop {
-            changes.mark_unchanged();
-            let event = format!("data: {}\n\n", document(&agents).await);
-            if to.send(Bytes::from(event)).await.is_err() {
-                return;
-            }
-            sleep(PAUSE).await;
-            while timeout(KEEP_ALIVE, changes.changed()).await.is_err() {
-                if to.send(Bytes::from_static(b":\n\n")).await.is_err() {
-                    return;
-                }
-            }
+        // Held for as long as it is read.
+        let _place = place;
+        tokio::select! {
+            () = to.closed() => {}
+            () = tell(agents, &to) => {}
         }
     });
-    let mut response = Response::new(Body::from_channel(body));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    Ok(Reply::Events(Body::from_channel(body)))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_path_of_agents_is_known() {
-        let old = |id: &str| Some(Route::Speak(id.to_owned(), Dialect::Paddler1));
-        for (path, route) in [
-            ("/api/v1/agents", Some(Route::All)),
-            ("/api/v1/agents/stream", Some(Route::Stream)),
-            (
-                "/api/v1/agents/a%2Fb/status",
-                Some(Route::Speak("a/b".to_owned(), Dialect::Own)),
-            ),
-            ("/api/v1/agent_status_update/x", old("x")),
-            ("/status_update/x", old("x")),
-            ("/api/v1/agents/x", None),
-            ("/status_update", None),
-        ] {
-            assert_eq!(Route::of(path), route, "{path}");
+async fn tell(agents: Agents, to: &mpsc::Sender<Bytes>) {
+    let mut changes = agents.changes();
+    loop {
+        changes.mark_unchanged();
+        let event = format!("data: {}\n\n", all(&agents).await);
+        if to.send(Bytes::from(event)).await.is_err() {
+            return;
+        }
+        sleep(PAUSE).await;
+        while timeout(KEEP_ALIVE, changes.changed()).await.is_err() {
+            if to.send(Bytes::from_static(b":\n\n")).await.is_err() {
+                return;
+            }
         }
     }
 }

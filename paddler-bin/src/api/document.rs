@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::paths::ENDPOINTS;
-use super::table::{Content, Endpoint, Operation, Query, Verb};
+use super::table::{Content, Endpoint, Operation, Query, Verb, Who};
 
 /// Of each body, by name.
 static SCHEMAS: LazyLock<Value> =
@@ -73,8 +73,16 @@ fn operation(one: &Operation) -> Value {
     if let Some(asked) = &one.asked {
         told["requestBody"] = json!({"required": true, "content": content(asked)});
     }
-    if one.keyed {
-        told["description"] = "Not told to other machines without a key.".into();
+    let who = match one.who {
+        Who::Reader => None,
+        Who::Local => Some("Not told to other machines without a key."),
+        Who::Agent => Some(
+            "With keys, for who has one of agents.key_file or of the API. Without, for programs of this machine where the listener \
+             is on loopback, or whoever reaches it where agents are open.",
+        ),
+    };
+    if let Some(who) = who {
+        told["description"] = who.into();
     }
     told
 }

@@ -1,7 +1,7 @@
 //! How is it asked where a request would go now, and by which statuses?
 
 use http::StatusCode;
-use hyper::body::Incoming;
+use paddler_core::forward::Body;
 use paddler_core::request::RequestFacts;
 use serde_json::json;
 use tokio::task::spawn_blocking;
@@ -14,11 +14,7 @@ use crate::explain;
 const LARGEST: usize = 16 << 20;
 
 /// Where a request with this body would go now, and why.
-pub(super) async fn explained(
-    control: &Control,
-    asked: &Asked<'_>,
-    body: Incoming,
-) -> Result<Answer, Answer> {
+pub(super) async fn explained(control: &Control, asked: &Asked<'_>, body: Body) -> Result<Answer, Answer> {
     let path = asked.query("path").unwrap_or_else(|| explain::PATH.to_owned());
     let method = asked.query("method").unwrap_or_else(|| "POST".to_owned());
     let body = whole(body, LARGEST).await?;

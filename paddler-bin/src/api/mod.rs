@@ -2,7 +2,7 @@
 //!
 //! Which paths there are, and what is asked and answered at each, stands in [`paths`](mod@paths), how that is read in [`table`]; what each does is in a file of its own.
 
-pub(crate) mod agents;
+mod agents;
 mod browser;
 mod decisions;
 mod document;
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use paddler_core::agent::Dialect;
 use paddler_core::forward::{Body, bearer};
 use paddler_core::manage::{LeaseStatus, ModelStatus};
 use paddler_core::request::path::decode_part as decoded;
@@ -29,16 +29,22 @@ use tokio::time::timeout;
 use crate::control::Control;
 pub(crate) use browser::Reach;
 use browser::is_of_web_page;
-use table::{Does, Operation, Verb};
+use table::{Does, Operation, Verb, Who};
 pub(crate) use table::{methods, paths};
 pub(crate) use upstreams::OWN;
 
-pub(crate) const PREFIX: &str = "/api/";
+const PREFIX: &str = "/api/";
 
 /// How long a body may take.
 const UPLOAD: Duration = Duration::from_secs(30);
 
 type Answer = (StatusCode, Value);
+
+/// Whether a request to this path is for the API.
+pub(crate) fn has(path: &str) -> bool {
+    // Agents of old have a path of their own.
+    path.starts_with(PREFIX) || table::find(path).is_some()
+}
 
 /// What is answered.
 pub(crate) enum Reply {
@@ -85,8 +91,8 @@ fn pairs(request: &Parts) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Answers a request to a path under [`PREFIX`]. `reach`: how the listener is reached.
-pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, reach: Reach) -> Reply {
+/// Answers a request to a path that is [here](has). `reach`: how the listener is reached.
+pub(crate) async fn answer(control: &Control, request: &Parts, body: Body, reach: Reach) -> Reply {
     let found = table::find(request.uri.path());
     let operation = found.as_ref().and_then(|(endpoint, _)| {
         let all = &mut endpoint.operations.iter();
@@ -104,7 +110,7 @@ pub(crate) async fn answer(control: &Control, request: &Parts, body: Incoming, r
                 parts: request,
                 named: named.clone(),
             };
-            match carry_out(control, operation, &asked, body).await {
+            match carry_out(control, operation, &asked, body, reach).await {
                 Ok(reply) => return reply,
                 Err(refused) => refused,
             }
@@ -118,12 +124,19 @@ async fn carry_out(
     control: &Control,
     operation: &Operation,
     asked: &Asked<'_>,
-    body: Incoming,
+    body: Body,
+    reach: Reach,
 ) -> Result<Reply, Answer> {
     known_names(operation, asked.parts)?;
     let answer = match operation.does {
         Does::TellTree => return tree::in_force(control, asked),
         Does::FollowEvents => return events(control, asked),
+        Does::FollowAgents => return agents::follow(control),
+        Does::ListAgents => told(agents::all(&control.agents).await),
+        Does::HearAgent => agents::hear(control, asked, Dialect::Own, body, reach).await,
+        Does::HearAgentOf2025 | Does::HearAgentOf12 => {
+            agents::hear(control, asked, Dialect::Paddler1, body, reach).await
+        }
         Does::ListUpstreams => return upstreams::list(control, asked).await,
         Does::TellDocument => told(document::document()),
         Does::AddUpstream => upstreams::add(control, body).await?,
@@ -182,7 +195,12 @@ fn allowed(
     operation: Option<&Operation>,
     reach: Reach,
 ) -> Result<(), Answer> {
-    let reads = operation.is_none_or(|operation| operation.verb == Verb::Get && !operation.keyed);
+    let who = operation.map_or(Who::Reader, |operation| operation.who);
+    let reads = who == Who::Reader && operation.is_none_or(|operation| operation.verb == Verb::Get);
+    if who == Who::Agent {
+        // They have a door of their own.
+        return Ok(());
+    }
     match control.management_keys() {
         Some(keys) => match bearer(&request.headers) {
             Some(key) if keys.has(key) => Ok(()),
@@ -205,7 +223,7 @@ fn allowed(
 }
 
 /// The body, if it is no larger than this.
-async fn whole(body: Incoming, largest: usize) -> Result<Bytes, Answer> {
+async fn whole(body: Body, largest: usize) -> Result<Bytes, Answer> {
     let late = |_| error(StatusCode::REQUEST_TIMEOUT, "the body takes too long");
     let body = timeout(UPLOAD, Limited::new(body, largest).collect())
         .await
@@ -250,11 +268,15 @@ fn events(control: &Control, asked: &Asked<'_>) -> Result<Reply, Answer> {
     let after = asked.parts.headers.get("last-event-id");
     // An id that is no text is one that nobody gave.
     let after = after.map(|id| id.to_str().unwrap_or_default());
-    let reader = control.feed.reader(after).ok_or_else(|| {
-        let message = "as many follow the events as may: ask again when one of them has ended";
-        error(StatusCode::SERVICE_UNAVAILABLE, message)
-    })?;
+    let reader = control.feed.reader(after).ok_or_else(no_place)?;
     Ok(Reply::Events(reader.into_body()))
+}
+
+/// Nobody else can follow what changes, for now.
+fn no_place() -> Answer {
+    let message =
+        "as many follow events and agents as may, 64 together: ask again when one of them has ended";
+    error(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
 async fn reload(control: &Control) -> Answer {

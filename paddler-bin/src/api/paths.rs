@@ -1,6 +1,8 @@
 //! Which paths are there, and what is done at each?
 
-use super::table::{Answers, Content, Does, EVENTS, Endpoint, JSON, Operation, Query, TEXT, Verb};
+use super::table::{
+    Answers, Content, Does, EVENTS, Endpoint, JSON, LINES, Operation, Query, TEXT, Verb, Who,
+};
 
 const fn json(schema: &'static str) -> Content {
     Content {
@@ -25,7 +27,7 @@ const fn operation(verb: Verb, does: Does, summary: &'static str, answers: &'sta
         query: &[],
         asked: None,
         answers,
-        keyed: false,
+        who: Who::Reader,
     }
 }
 
@@ -71,6 +73,47 @@ const OF_UPSTREAMS: &[Query] = &[
 
 /// What is asked of a body of a tree.
 const TREE_BODY: Option<Content> = Some(json("TreeDocument"));
+
+/// Server-sent events, for as long as they are read.
+const fn events(description: &'static str) -> Answers {
+    Answers {
+        status: 200,
+        description,
+        content: Content {
+            media: EVENTS,
+            schema: None,
+        },
+    }
+}
+
+const TOO_MANY: Answers = answers(
+    503,
+    "As many follow events and agents as may: 64 together. Retry-After says when to ask again.",
+    "Error",
+);
+
+/// What an agent sends, for as long as it runs.
+const fn heard(does: Does, summary: &'static str, asked: Content, answers: &'static [Answers]) -> Operation {
+    Operation {
+        asked: Some(asked),
+        who: Who::Agent,
+        ..operation(Verb::Post, does, summary, answers)
+    }
+}
+
+const HEARD: Answers = answers(
+    202,
+    "The stream has come to its end, and all of it was heard.",
+    "Heard",
+);
+const NO_MESSAGE: Answers = answers(
+    400,
+    "What is said cannot be read, and where that stands; or the stream broke off, or no agent has such an id.",
+    "Error",
+);
+const SILENT: Answers = answers(408, "Nothing was said for too long: begin again.", "Error");
+const ANOTHER: Answers = answers(409, "Another stream speaks under this id.", "Error");
+const TOO_MANY_AGENTS: Answers = answers(507, "There are as many agents as may be: 4096.", "Error");
 
 const UNREADABLE: Answers = answers(400, "It cannot be read.", "Error");
 const NO_UPSTREAM: Answers = answers(404, "There is no such upstream.", "UnknownUpstream");
@@ -256,7 +299,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/v1/config",
         operations: &[Operation {
-            keyed: true,
+            who: Who::Local,
             ..get(
                 Does::TellConfig,
                 "The settings in force, in the words of a config file: that of the last reload, but for what waits for a \
@@ -274,15 +317,10 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
              goes on from there; where that cannot be, or a reader is too slow, a gap event says how many are missing, if that \
              is known. A comment comes every 5 s when nothing else does. It ends when the program is told to stop.",
             &[
-                Answers {
-                    status: 200,
-                    description: "Events, for as long as they are read. The data of each is an Event of this document.",
-                    content: Content {
-                        media: EVENTS,
-                        schema: None,
-                    },
-                },
-                answers(503, "As many read as may: 64.", "Error"),
+                events(
+                    "Events, for as long as they are read. The data of each is an Event of this document.",
+                ),
+                TOO_MANY,
             ],
         )],
     },
@@ -313,7 +351,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/v1/snapshot",
         operations: &[Operation {
-            keyed: true,
+            who: Who::Local,
             ..get(
                 Does::TellSnapshot,
                 "The statuses that requests are routed by, for paddler explain --snapshot.",
@@ -324,7 +362,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/v1/decisions",
         operations: &[Operation {
-            keyed: true,
+            who: Who::Local,
             query: &[
                 Query {
                     name: "limit",
@@ -356,7 +394,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/v1/decisions/{id}",
         operations: &[Operation {
-            keyed: true,
+            who: Who::Local,
             ..get(
                 Does::TellDecision,
                 "The same of one request, by its x-request-id.",
@@ -387,4 +425,68 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
             ),
         ],
     },
+    Endpoint {
+        path: "/api/v1/agents",
+        operations: &[get(
+            Does::ListAgents,
+            "All agents, in the words of Paddler 1.x and in the order in which it chose among them.",
+            &[answers(200, "All of them.", "Agents")],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/agents/stream",
+        operations: &[get(
+            Does::FollowAgents,
+            "The same as server-sent events: at once, then at each change. A comment comes every 5 s when nothing else does.",
+            &[
+                events(
+                    "Events, for as long as they are read. The data of each is an Agents of this document.",
+                ),
+                TOO_MANY,
+            ],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/agents/{id}/status",
+        operations: &[heard(
+            Does::HearAgent,
+            "Hears paddler agent: a JSON object a line, for as long as it runs.",
+            Content {
+                media: LINES,
+                schema: Some("AgentMessage"),
+            },
+            &[
+                HEARD,
+                NO_MESSAGE,
+                SILENT,
+                ANOTHER,
+                answers(
+                    410,
+                    "It is not known of which upstream it speaks: begin with a message that has `upstream`.",
+                    "Error",
+                ),
+                TOO_MANY_AGENTS,
+            ],
+        )],
+    },
+    Endpoint {
+        path: "/api/v1/agent_status_update/{id}",
+        operations: &[heard(
+            Does::HearAgentOf2025,
+            "Hears an agent of Paddler 1.x, of July 2025: a JSON object each time that it has asked its llama.cpp.",
+            json("AgentStatusUpdate"),
+            HEARD_OLD,
+        )],
+    },
+    Endpoint {
+        path: "/status_update/{id}",
+        operations: &[heard(
+            Does::HearAgentOf12,
+            "Hears an agent of Paddler 1.2 and before, in the same way.",
+            json("AgentStatusUpdate"),
+            HEARD_OLD,
+        )],
+    },
 ];
+
+const HEARD_OLD: &[Answers] = &[HEARD, NO_MESSAGE, SILENT, ANOTHER, TOO_MANY_AGENTS];

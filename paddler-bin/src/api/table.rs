@@ -23,8 +23,18 @@ pub(super) struct Operation {
     pub(super) query: &'static [Query],
     pub(super) asked: Option<Content>,
     pub(super) answers: &'static [Answers],
-    /// It tells more than other machines may know without a key: prompts' whereabouts, files of this machine.
-    pub(super) keyed: bool,
+    pub(super) who: Who,
+}
+
+/// Who may ask for it where there are no keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Whoever reads, and programs of this machine.
+    Reader,
+    /// Programs of this machine: it tells more than others may know without a key, such as prompts' whereabouts and files.
+    Local,
+    /// Who may be an [agent](super::agents), with keys of its own.
+    Agent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +69,11 @@ pub(super) enum Does {
     TellDecision,
     TellReload,
     Reload,
+    ListAgents,
+    FollowAgents,
+    HearAgent,
+    HearAgentOf2025,
+    HearAgentOf12,
 }
 
 /// What may stand behind the `?`.
@@ -88,6 +103,7 @@ pub(super) struct Answers {
 pub(super) const JSON: &str = "application/json";
 pub(super) const TEXT: &str = "text/plain";
 pub(super) const EVENTS: &str = "text/event-stream";
+pub(super) const LINES: &str = "application/x-ndjson";
 
 impl Verb {
     pub(super) fn takes(self, method: &Method) -> bool {
@@ -167,6 +183,11 @@ mod tests {
             ("/api/v1/reload", "GET, HEAD, POST"),
             ("/api/v1/explain", "POST"),
             ("/api/v1/snapshot", "GET, HEAD"),
+            ("/api/v1/agents", "GET, HEAD"),
+            ("/api/v1/agents/stream", "GET, HEAD"),
+            ("/api/v1/agents/a%2Fb/status", "POST"),
+            ("/api/v1/agent_status_update/x", "POST"),
+            ("/status_update/x", "POST"),
             ("/metrics", "GET, HEAD"),
         ] {
             assert_eq!(methods(path), takes, "{path}");
@@ -176,6 +197,8 @@ mod tests {
             "/api/v1",
             "/api/v1/upstreams/a/b",
             "/api/v1/upstreams/a/drain/",
+            "/api/v1/agents/x",
+            "/status_update",
             "/api/v2/queue",
         ] {
             assert!(find(nowhere).is_none(), "{nowhere}");

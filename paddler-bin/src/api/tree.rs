@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use hyper::body::Incoming;
 use paddler_core::config::{ConfigFaults, Registry, tree_from_yaml};
+use paddler_core::forward::Body;
 use paddler_core::manage::TreeStatus;
 use paddler_core::schedule::{PictureFormat, Tree};
 use serde_json::{Value, json};
@@ -47,13 +47,13 @@ fn shown(tree: &Tree) -> Value {
 }
 
 /// What the tree of this body is, or all that is wrong with it.
-pub(super) async fn validate(body: Incoming) -> Result<Answer, Answer> {
+pub(super) async fn validate(body: Body) -> Result<Answer, Answer> {
     let tree = read(&whole(body, LARGEST).await?)?;
     Ok(told(shown(&tree)))
 }
 
 /// Puts the tree of this body in force, as a reload does that of the config.
-pub(super) async fn replace(control: &Control, body: Incoming) -> Result<Answer, Answer> {
+pub(super) async fn replace(control: &Control, body: Body) -> Result<Answer, Answer> {
     let tree = Arc::new(read(&whole(body, LARGEST).await?)?);
     let put = control.put_tree(tree.clone()).await;
     put.map_err(|ended| error(StatusCode::SERVICE_UNAVAILABLE, &ended.to_string()))?;

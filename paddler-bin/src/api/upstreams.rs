@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::StatusCode;
-use hyper::body::Incoming;
 use paddler_core::config::{UpstreamConfig, Value as Written};
+use paddler_core::forward::Body;
 use paddler_core::manage::{STATES, UpstreamPage, UpstreamQuery, UpstreamSort};
 use paddler_core::observe::UpstreamStatus;
 use paddler_core::status::Entry;
@@ -114,7 +114,7 @@ pub(super) async fn drain(control: &Control, id: &str, draining: bool) -> Result
 }
 
 /// Adds the upstream of this body. It is there until it is taken away or the program ends.
-pub(super) async fn add(control: &Control, body: Incoming) -> Result<Answer, Answer> {
+pub(super) async fn add(control: &Control, body: Body) -> Result<Answer, Answer> {
     let spec = read(&whole(body, LARGEST).await?)?;
     if let Some(message) = conflict(control, &spec).await? {
         return Err(error(StatusCode::CONFLICT, &message));

@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::api::Seen;
 use crate::path;
-use crate::support::client::{Ask, Client, ask, chat, eventually, get, post, streamed};
+use crate::support::client::{Answer, Ask, Client, ask, chat, eventually, get, post, streamed};
 use crate::support::program::{Gateway, Program, address_in, run};
+use crate::support::schema::check;
 
 /// The address that recorded streams tell of.
 const RECORDED: &str = "127.0.0.1:48080";
@@ -113,6 +115,103 @@ fn agent(engine: &Engine, balancers: &[SocketAddr], more: &[&str]) -> Program {
     Program::start(&args, &[])
 }
 
+/// What an agent is answered that says this, and then nothing more; `ends`: its stream comes to its end.
+async fn answered(management: SocketAddr, path: &str, messages: &[Value], ends: bool) -> Answer {
+    let mut stream = spoken(management, path, messages).await;
+    if ends {
+        stream.write_all(b"0\r\n\r\n").await.unwrap();
+    }
+    read(stream).await
+}
+
+/// The answer, when it has come.
+async fn read(stream: TcpStream) -> Answer {
+    let text = answer(stream).await.1;
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let mut head = head.split("\r\n");
+    let status = head.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = head.map(|line| {
+        let (name, value) = line.split_once(": ").unwrap();
+        (name.parse().unwrap(), value.parse().unwrap())
+    });
+    Answer {
+        status,
+        headers: headers.collect(),
+        body: body.into(),
+        cut: false,
+    }
+}
+
+/// A stream over which this was said.
+async fn spoken(management: SocketAddr, path: &str, messages: &[Value]) -> TcpStream {
+    let mut stream = TcpStream::connect(management).await.unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: {management}\r\ntransfer-encoding: chunked\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for message in messages {
+        write_chunk(&mut stream, message.to_string().as_bytes()).await;
+    }
+    stream
+}
+
+pub(crate) async fn are_answered_as_documented(gateway: &Gateway, engine: &Engine, seen: &mut Seen) {
+    let to = gateway.management;
+    let own = "/api/v1/agents/{id}/status";
+    let address = engine.url().replace("http://", "");
+    let hello = |instance: &str, port: u16| {
+        let url = format!("http://127.0.0.1:{port}");
+        json!({"version": 1, "instance": instance, "beat_ms": 50, "upstream": {"url": url}, "report": {"health": "ready"}})
+    };
+    let old = json!({"external_llamacpp_addr": address, "slots_idle": 1, "slots_processing": 0, "is_authorized": true});
+    let schemas = &seen.document["components"]["schemas"];
+    check(&seen.document, &schemas["AgentMessage"], &hello("one", 1));
+    check(&seen.document, &schemas["AgentStatusUpdate"], &old);
+    let said = [hello("one", 1), json!({"bye": true})];
+    let path = own.replace("{id}", "doc-1");
+    seen.check(own, "post", 202, &answered(to, &path, &said, true).await);
+    seen.check(own, "post", 408, &answered(to, &path, &said[..1], false).await);
+    seen.check(own, "post", 410, &answered(to, &path, &[json!({})], false).await);
+    seen.check(
+        own,
+        "post",
+        400,
+        &answered(to, &path, &[json!({"beat_ms": "often"})], false).await,
+    );
+    // Only while the one speaks is the other one refused.
+    let path = own.replace("{id}", "doc-2");
+    let mut lives = hello("one", 2);
+    lives["beat_ms"] = 60_000.into();
+    let one = spoken(to, &path, &[lives]).await;
+    eventually("it is there", async || !agents(to).await.is_empty()).await;
+    let other = answered(to, &path, &[hello("two", 3)], false).await;
+    assert!(other.text().contains("--id"), "{other:?}");
+    seen.check(own, "post", 409, &other);
+    drop(one);
+    for path in ["/api/v1/agent_status_update/{id}", "/status_update/{id}"] {
+        let at = path.replace("{id}", "0b9e4a52");
+        seen.check(
+            path,
+            "post",
+            202,
+            &answered(to, &at, std::slice::from_ref(&old), true).await,
+        );
+        seen.check(path, "post", 400, &answered(to, &at, &[json!({})], false).await);
+        // Its rhythm is learnt, and then it says nothing.
+        let quick = vec![old.clone(); 4];
+        seen.check(path, "post", 408, &answered(to, &at, &quick, false).await);
+        let first = spoken(to, &at, std::slice::from_ref(&old)).await;
+        eventually("it is there", async || {
+            agents(to)
+                .await
+                .iter()
+                .any(|agent| agent["agent_id"] == "0b9e4a52")
+        })
+        .await;
+        let second = spoken(to, &at, std::slice::from_ref(&old)).await;
+        seen.check(path, "post", 409, &read(first).await);
+        drop(second);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_agents_of_1_x_register_and_are_routed_to() {
     for (file, cut) in [
@@ -124,6 +223,11 @@ async fn recorded_agents_of_1_x_register_and_are_routed_to() {
     ] {
         let (engine, gateway) = (engine("m").await, balancer(&[]));
         let (head, mut chunks) = recorded(file, &engine);
+        let document = ask(gateway.management, get("/api/v1/openapi.json")).await.json();
+        for chunk in &chunks {
+            let schema = &document["components"]["schemas"]["AgentStatusUpdate"];
+            check(&document, schema, &serde_json::from_slice(chunk).unwrap());
+        }
         if let Some(length) = cut {
             chunks = chunks.concat().chunks(length).map(<[u8]>::to_vec).collect();
         }
@@ -255,6 +359,34 @@ async fn a_frozen_agent_gets_nothing_until_it_thaws() {
     assert_eq!(engine.stats().completed, before);
     agent.signal("CONT");
     eventually("it is back", async || serves(gateway.address, "m").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_with_the_same_id_is_told_to_take_another_and_takes_over_from_a_dead_one() {
+    let engines = [engine("m").await, engine("m").await];
+    let gateway = balancer(&[]);
+    let places = [gateway.management];
+    let first = agent(&engines[0], &places, &["--id=gpu-1"]);
+    eventually("it is ready", async || {
+        upstream(&gateway, "gpu-1").await["health"] == "ready"
+    })
+    .await;
+    let second = agent(&engines[1], &places, &["--id=gpu-1"]);
+    let told = second.logs(|line| line.contains("is not told"));
+    assert!(told.contains("409") && told.contains("--id"), "{told}");
+    gateway
+        .program
+        .logs(|line| line.contains("a second agent has this id"));
+    assert_eq!(upstream(&gateway, "gpu-1").await["url"], engines[0].url());
+    // As if its machine were gone: no connection is closed.
+    first.signal("STOP");
+    eventually("the other one has its place", async || {
+        upstream(&gateway, "gpu-1").await["url"] == engines[1].url()
+    })
+    .await;
+    assert!(serves(gateway.address, "m").await);
+    assert!(engines[1].stats().completed > 0);
+    first.signal("CONT");
 }
 
 #[cfg(target_os = "linux")]

@@ -4,9 +4,9 @@ use http::{HeaderValue, Method};
 use paddler_engine::EngineConfig;
 use serde_json::{Value, json};
 
-use crate::api::{engine, ready, with};
+use crate::api::{Seen, engine, ready, with};
 use crate::path;
-use crate::support::client::{Ask, Client, Reply, ask, get, post};
+use crate::support::client::{Answer, Ask, Client, Reply, ask, eventually, get, post};
 use crate::support::program::Gateway;
 use crate::support::schema::check;
 
@@ -128,23 +128,70 @@ async fn changes_are_told_in_their_shapes_and_it_ends_with_the_program() {
     assert!(gateway.program.ended().await.status.success());
 }
 
+/// The head of an answer that goes on, and its first event or comment.
+async fn begins(gateway: &Gateway, path: &str) -> ((Client, Reply), Answer) {
+    let mut client = Client::to(gateway.management);
+    let mut reply = client.send(get(path)).await;
+    let answer = Answer {
+        status: reply.status,
+        headers: reply.headers.clone(),
+        body: reply.more().await.unwrap().unwrap().to_vec(),
+        cut: true,
+    };
+    ((client, reply), answer)
+}
+
+pub(crate) async fn are_answered_as_documented(gateway: &Gateway, seen: &mut Seen) {
+    let (events, agents) = ("/api/v1/events", "/api/v1/agents/stream");
+    let mut followed = Vec::new();
+    for path in [events, agents] {
+        let (follows, answer) = begins(gateway, path).await;
+        seen.check(path, "get", 200, &answer);
+        if path == agents {
+            let data = answer.text().strip_prefix("data: ").unwrap();
+            let schema = &seen.document["components"]["schemas"]["Agents"];
+            check(&seen.document, schema, &serde_json::from_str(data).unwrap());
+        }
+        followed.push(follows);
+    }
+    // Together they are as many as may be.
+    for at in 2..64 {
+        followed.push(begins(gateway, [events, agents][at % 2]).await.0);
+    }
+    for path in [events, agents] {
+        let refused = ask(gateway.management, get(path)).await;
+        seen.check(path, "get", 503, &refused);
+        assert_eq!(refused.headers["retry-after"], "5");
+        assert!(refused.text().contains("64 together"), "{refused:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_follow_than_may_and_who_leaves_makes_room() {
     let one = engine(EngineConfig::llamacpp("m")).await;
     let gateway = Gateway::start("gateway", &[one.url()], &[]);
-    let mut streams = Vec::new();
-    for _ in 0..64 {
-        streams.push(Stream::of(&gateway, None).await);
+    ready(&gateway, 1).await;
+    let before = gateway.program.open_files();
+    let follows = |at: usize| ["/api/v1/events", "/api/v1/agents/stream"][at % 2];
+    for _ in 0..3 {
+        let mut followed = Vec::new();
+        for at in 0..64 {
+            followed.push(begins(&gateway, follows(at)).await.0);
+        }
+        for at in 0..2 {
+            assert_eq!(ask(gateway.management, get(follows(at))).await.status, 503);
+        }
+        drop(followed);
+        for at in 0..2 {
+            eventually("there is room", async || {
+                let mut client = Client::to(gateway.management);
+                client.send(get(follows(at))).await.status == 200
+            })
+            .await;
+        }
     }
-    let refused = ask(gateway.management, get("/api/v1/events")).await;
-    assert_eq!(refused.status, 503, "{refused:?}");
-    drop(streams);
-    crate::support::client::eventually("there is room", async || {
-        Client::to(gateway.management)
-            .send(get("/api/v1/events"))
-            .await
-            .status
-            == 200
+    eventually("no connection is left", async || {
+        gateway.program.open_files() <= before + 2
     })
     .await;
 }

@@ -9,6 +9,7 @@ mod decisions;
 mod demo;
 mod deploy;
 mod drain;
+mod early;
 mod events;
 mod explain;
 mod exports;

@@ -446,3 +446,80 @@ async fn a_list_of_its_own_counts_when_it_changes_and_a_faulty_one_does_not() {
     fs::write(&list, "upstreams: []\n").unwrap();
     eventually("there is one", async || ids(&gateway).await == ["a"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_moves_between_the_config_and_its_file_is_never_away() {
+    let slow = EngineConfig::llamacpp("m").slots(1);
+    let slow = slow.prefill_tokens_per_second(f64::INFINITY);
+    let slow = Engine::start(slow.decode_tokens_per_second(4.0)).await.unwrap();
+    let other = engine("other").await;
+    let list = path("moves-list.yaml", "upstreams: []\n");
+    let here = |all: &[(&str, &Engine)]| upstreams(all) + "upstreams_file: moves-list.yaml\n";
+    let there = |id: &str| upstreams(&[(id, &slow)]);
+    let both = here(&[("o", &other), ("a", &slow)]);
+    let file = path("moves.yaml", &both);
+    let gateway = Gateway::by(&file);
+    crate::api::ready(&gateway, 2).await;
+    let address = gateway.address;
+    let asking = |tokens| {
+        tokio::spawn(async move { ask(address, post("/v1/chat/completions", &chat("m", tokens))).await })
+    };
+    let lease = async |id: &str| {
+        let leases = ask(gateway.management, get("/api/v1/leases")).await.json();
+        let mut all = leases["upstreams"].as_array().unwrap().iter().cloned();
+        all.find(|one| one["id"] == id)
+    };
+    let first = asking(900);
+    eventually("it is open", async || {
+        lease("a").await.is_some_and(|a| a["in_flight"] == 1)
+    })
+    .await;
+    let second = asking(1);
+    eventually("it waits", async || {
+        let queue = ask(gateway.management, get("/api/v1/queue")).await.json();
+        queue["waiting"] == 1
+    })
+    .await;
+    for round in 0..6 {
+        for in_list in [true, false] {
+            let (own, listed) = if in_list {
+                (here(&[("o", &other)]), there("a"))
+            } else {
+                (both.clone(), "upstreams: []\n".to_owned())
+            };
+            // Who looks at the files in between finds it twice, and not nowhere.
+            let mut writes = [(&list, listed), (&file, own)];
+            writes.sort_by_key(|(path, _)| (*path == &list) != in_list);
+            for (path, text) in writes {
+                fs::write(path, text).unwrap();
+            }
+            let reload = post("/api/v1/reload", &json!({}));
+            let answer = ask(gateway.management, reload).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let told = lease("a").await.expect("it is away");
+            assert_eq!(
+                (&told["in_flight"], &told["open_weight"]),
+                (&json!(1), &json!(1)),
+                "{round} {in_list}: {told}"
+            );
+            let told = ask(gateway.management, get("/api/v1/upstreams/a")).await.json();
+            assert_eq!(
+                (&told["health"], &told["able"]),
+                (&json!("ready"), &json!(true)),
+                "{round} {in_list}: what was known of it is known"
+            );
+            assert!(
+                !second.is_finished(),
+                "{round} {in_list}: who waits for it waits on"
+            );
+        }
+    }
+    // Under another name it is another one, and the one before leaves for it.
+    fs::write(&list, there("b")).unwrap();
+    fs::write(&file, here(&[("o", &other)])).unwrap();
+    let answer = ask(gateway.management, post("/api/v1/reload", &json!({}))).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    eventually("it has its new name", async || ids(&gateway).await == ["b", "o"]).await;
+    first.abort();
+    assert!(second.await.unwrap().is_good());
+}

@@ -1,5 +1,6 @@
 //! How does an agent follow its engine?
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,9 +137,10 @@ impl Agent {
         let (latest, news) = watch::channel(Latest::default());
         let (stop, stopping) = watch::channel(false);
         let mut links = JoinSet::new();
+        let instance: Arc<str> = format!("{:016x}", RandomState::new().hash_one(0u8)).into();
         for balancer in &options.balancers {
             let upstream = connect.connect(balancer)?;
-            let link = Link::new(&options, balancer, upstream);
+            let link = Link::new(&options, instance.clone(), balancer, upstream);
             links.spawn(link.run(news.clone(), stopping.clone()));
         }
         let mut asking = JoinSet::new();

@@ -14,6 +14,7 @@ use super::registry::AgentUpstream;
 use crate::Moment;
 use crate::health::HealthState;
 use crate::status::{Health, Snapshot};
+use crate::upstream::UpstreamId;
 
 /// All agents, as Paddler 1.x told them. Slots are as the router goes by them: as reported, and corrected by its own requests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -78,7 +79,10 @@ impl Agents {
         let mut agents: Vec<_> = self.with(|registry| {
             let known = registry.known.values();
             known
-                .map(|known| entry(known, &snapshot, (today, at, now)))
+                .map(|known| {
+                    let counts = registry.counts_as(&known.spec.id);
+                    entry(known, counts, &snapshot, (today, at, now))
+                })
                 .collect()
         });
         agents.sort_by(|one, other| {
@@ -101,8 +105,10 @@ impl Agents {
     }
 }
 
+/// `counts`: the id under which its engine counts.
 fn entry(
     known: &AgentUpstream,
+    counts: &UpstreamId,
     snapshot: &Snapshot,
     (today, at, now): (SystemTime, Instant, Moment),
 ) -> AgentEntry {
@@ -126,11 +132,11 @@ fn entry(
         quarantined_until: out.filter(|out| !out.is_zero()).map(|out| Time::of(today + out)),
         slots_taken: own.weight,
         slots_taken_since_last_status_update: own.weight,
-        status: status(known, limit.saturating_sub(busy), busy),
+        status: status(known, counts, limit.saturating_sub(busy), busy),
     }
 }
 
-fn status(known: &AgentUpstream, slots_idle: u32, slots_processing: u32) -> Status {
+fn status(known: &AgentUpstream, counts: &UpstreamId, slots_idle: u32, slots_processing: u32) -> Status {
     let report = known.report.as_ref();
     let found = |begins: &str| {
         let mut degraded = report.into_iter().flat_map(|report| &report.degraded);
@@ -141,6 +147,7 @@ fn status(known: &AgentUpstream, slots_idle: u32, slots_processing: u32) -> Stat
     let why = || report.and_then(|report| Some(report.degraded.first()?.found.clone()));
     let error = match &known.failure {
         _ if known.stale => Some("the agent says nothing".to_owned()),
+        _ if *counts != known.spec.id => Some(format!("its engine is told of by {counts}, and counts once")),
         Some(failure) => Some(failure.to_string()),
         None if failing => Some(why().unwrap_or_else(|| "it says that it cannot serve".to_owned())),
         None if loading => Some("it loads its model".to_owned()),

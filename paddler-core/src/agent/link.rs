@@ -44,6 +44,7 @@ pub(super) struct Link {
     path: Uri,
     spec: UpstreamSpec,
     name: Option<String>,
+    instance: Arc<str>,
     beat: Duration,
     seed: u64,
 }
@@ -65,13 +66,20 @@ fn path(id: &str) -> Uri {
 }
 
 impl Link {
-    pub(super) fn new(options: &AgentOptions, balancer: &UpstreamSpec, upstream: Arc<dyn Upstream>) -> Self {
+    /// `instance`: another one for each start of an agent.
+    pub(super) fn new(
+        options: &AgentOptions,
+        instance: Arc<str>,
+        balancer: &UpstreamSpec,
+        upstream: Arc<dyn Upstream>,
+    ) -> Self {
         Self {
             upstream,
             url: balancer.url.clone(),
             path: path(options.upstream.id.as_str()),
             spec: options.upstream.clone(),
             name: options.name.clone(),
+            instance,
             beat: options.beat.max(Duration::from_millis(50)),
             seed: options.seed
                 ^ stable_hash(balancer.url.as_bytes())
@@ -134,7 +142,12 @@ impl Link {
         let ends = Instant::now() + long;
         let latest = news.borrow_and_update().clone();
         let (mut said, mut changes) = (Instant::now(), latest.changes);
-        let first = said::hello(&self.spec, self.name.as_deref(), self.beat, latest.word());
+        let first = said::hello(
+            &self.spec,
+            (self.name.as_deref(), &self.instance),
+            self.beat,
+            latest.word(),
+        );
         let say = |message: Vec<u8>| to.try_send(message.into());
         let mut taken = say(first);
         let mut stopped = false;

@@ -82,7 +82,7 @@ impl StreamEnd {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unreadable(_) | Self::Broken(_) => StatusCode::BAD_REQUEST,
-            Self::Refused(Refused::Replaced) => StatusCode::CONFLICT,
+            Self::Refused(Refused::Replaced | Refused::Taken) => StatusCode::CONFLICT,
             Self::Refused(Refused::Unknown) => StatusCode::GONE,
             Self::Refused(Refused::Silent) => StatusCode::REQUEST_TIMEOUT,
             Self::Refused(Refused::Full) => StatusCode::INSUFFICIENT_STORAGE,
@@ -229,7 +229,7 @@ impl Agents {
     }
 
     #[cfg(test)]
-    pub(super) fn sizes(&self) -> [usize; 4] {
+    pub(super) fn sizes(&self) -> [usize; 5] {
         self.0.registry().sizes()
     }
 }

@@ -11,7 +11,12 @@
 //!
 //! # What holds
 //!
-//! - One upstream, one stream: the newest counts. The end of an older one ends nothing.
+//! - Under one id one agent speaks: the one that lives. Another one is refused (409), and told to take another id. The next stream
+//!   of the same agent goes on with it at once, whatever became of the one before, and so does another agent once that one has been
+//!   silent for three beats or its stream has broken off. Agents are told apart by what they say of themselves at each start
+//!   (`instance`); those of Paddler 1.x say nothing, so of two for one address the newest counts, and one of ours before both.
+//! - One engine, by host and port, counts once, however many ids are told of it: under the one that was told first, for as long as
+//!   that agent speaks.
 //! - Whoever says nothing for three beats is *stale*: his upstream gets no new request. After six it leaves. What is open there goes
 //!   on in any case.
 //! - An agent that says good-bye takes its upstream away at once. A stream that breaks off leaves it there for 5 s, or three

@@ -56,6 +56,7 @@ pub(super) fn read(message: &[u8]) -> Result<Said, String> {
         hello: Some(Hello {
             spec,
             name: name(status.agent_name.clone())?,
+            instance: None,
             beat: Beat::unknown(),
         }),
         word: Word::Report {

@@ -1,7 +1,11 @@
 //! Which agents speak, and what does it come to?
 //!
-//! Of each upstream one stream speaks, the newest that has told of it. All that is to be said of it is held here once, so what
-//! waits for the board is bounded by the number of upstreams, whatever the agents do.
+//! Of each upstream one agent speaks, the one that lives, on its newest stream; of each engine the upstream that was told first. All
+//! that is to be said of it is held here once, so what waits for the board is bounded by the number of upstreams, whatever the
+//! agents do.
+
+mod twins;
+mod upstream;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -11,11 +15,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+pub(super) use self::upstream::AgentUpstream;
 use super::beat::Beat;
 use super::said::{Hello, Said, Word};
 use crate::Moment;
-use crate::status::{Failure, FailureKind, Published, Report, StatusEvent};
-use crate::upstream::{SampleToken, UpstreamId, UpstreamSpec};
+use crate::status::{Published, StatusEvent};
+use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// How long an upstream stays whose agent's stream has broken off, if it does not come back: connections break, and what is gone
 /// is found out by the first request that fails.
@@ -30,6 +35,8 @@ const HOLDS: Duration = Duration::from_secs(3);
 pub enum Refused {
     /// A newer stream speaks of the same upstream.
     Replaced,
+    /// Another agent speaks under this id, and lives.
+    Taken,
     /// It has said nothing for too long.
     Silent,
     /// It has not said what the upstream is; or that was forgotten, since it had said nothing for too long.
@@ -41,7 +48,10 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Replaced => "a newer stream speaks under this id: no two agents may have one",
+            Self::Replaced => "a newer stream speaks under this id",
+            Self::Taken => {
+                "another agent speaks under this id, and no two may have one: give one of them another, with --id"
+            }
             Self::Silent => "nothing was said for too long: begin again",
             Self::Unknown => {
                 "nobody knows of which upstream this is: begin with a message that has `upstream`"
@@ -65,27 +75,8 @@ pub(super) struct Stream {
     end: Option<oneshot::Sender<Refused>>,
 }
 
-/// One upstream that an agent tells of.
-#[derive(Debug)]
-pub(super) struct AgentUpstream {
-    pub(super) agent: Arc<str>,
-    pub(super) name: Option<String>,
-    pub(super) spec: UpstreamSpec,
-    pub(super) heard: Instant,
-    pub(super) stale: bool,
-    /// How it said that it is, the last time that it said that.
-    pub(super) report: Option<Report>,
-    pub(super) failure: Option<Failure>,
-    stream: u64,
-    end: Option<oneshot::Sender<Refused>>,
-    beat: Beat,
-    /// When it leaves, since its stream has broken off.
-    leaves: Option<Instant>,
-    /// What was ours there at that report.
-    sample: Option<SampleToken>,
-    told: Instant,
-    news: Option<News>,
-}
+/// A host and a port.
+type Place = (String, u16);
 
 /// What the board has not heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +92,8 @@ pub(super) struct Registry {
     most: usize,
     published: Published,
     pub(super) known: HashMap<UpstreamId, AgentUpstream>,
+    /// Under which ids an engine is told of. The first one counts.
+    places: HashMap<Place, Vec<UpstreamId>>,
     /// What the board has.
     told: HashMap<UpstreamId, UpstreamSpec>,
     changed: VecDeque<UpstreamId>,
@@ -114,6 +107,7 @@ impl Registry {
             most,
             published,
             known: HashMap::new(),
+            places: HashMap::new(),
             told: HashMap::new(),
             changed: VecDeque::new(),
             waiting: HashSet::new(),
@@ -156,6 +150,10 @@ impl Registry {
         let id = stream.upstream.clone().ok_or(Refused::Unknown)?;
         let known = self.known.get_mut(&id).ok_or(Refused::Unknown)?;
         if known.stream < stream.number && known.agent == stream.agent {
+            if known.instance.is_some() && known.lives() {
+                // Whether this is the same agent its first message would say.
+                return Err(Refused::Unknown);
+            }
             known.follow(stream);
         }
         if known.stream != stream.number {
@@ -169,9 +167,19 @@ impl Registry {
         let was_stale = std::mem::take(&mut known.stale);
         if was_stale {
             tracing::info!(upstream = %id, agent = %known.agent, "the agent speaks again");
+            self.rank(&id);
         }
+        self.take_down(&id, word, was_stale, (at, now));
+        Ok(())
+    }
+
+    /// How an upstream is, by its agent.
+    fn take_down(&mut self, id: &UpstreamId, word: Word, was_stale: bool, (at, now): (Instant, Moment)) {
+        let Some(known) = self.known.get_mut(id) else {
+            return;
+        };
         match word {
-            Word::Alive if !was_stale => return Ok(()),
+            Word::Alive if !was_stale => return,
             Word::Alive => known.news = known.holds(),
             Word::Report { report, age } => {
                 let sample = self.published.load().sample(id.as_str(), now);
@@ -187,12 +195,10 @@ impl Registry {
             }
             Word::Bye => {
                 tracing::info!(upstream = %id, agent = %known.agent, "the agent says good-bye");
-                self.forget(&id, None);
-                return Ok(());
+                return self.forget(id, None);
             }
         }
-        self.mark(id);
-        Ok(())
+        self.mark(id.clone());
     }
 
     /// Takes down of which upstream a stream speaks. False: another one does, which is newer.
@@ -214,15 +220,13 @@ impl Registry {
             }
             tracing::info!(upstream = %id, agent = %stream.agent, name = hello.name, url = hello.spec.url, "an agent tells of an upstream");
             let known = AgentUpstream::new(stream, hello, at);
+            let place = known.place.clone();
             self.known.insert(id.clone(), known);
+            self.arrive(&id, place);
             self.mark(id);
             return Ok(true);
         };
-        if known.stream > stream.number && known.agent == stream.agent {
-            return Err(Refused::Replaced);
-        }
-        // Two agents may speak of one upstream: one that was started again, and the one before that nobody has seen end.
-        if known.stream > stream.number && known.leaves.is_none() && !known.stale {
+        if known.stream != stream.number && !known.gives_way(stream, &hello)? {
             return Ok(false);
         }
         if known.agent != stream.agent {
@@ -234,18 +238,22 @@ impl Registry {
         if known.stream != stream.number {
             known.follow(stream);
         }
-        known.name = hello.name;
+        (known.name, known.instance) = (hello.name, hello.instance);
         if let Beat::Said(_) = hello.beat {
             known.beat = hello.beat;
         }
-        if known.spec.url != hello.spec.url {
-            let (before, now) = (&known.spec.url, &hello.spec.url);
-            tracing::warn!(upstream = %id, before, now, "an agent tells of another address; two with one id? give one another --id");
+        if known.spec.same_as(&hello.spec) {
+            return Ok(true);
         }
-        if !known.spec.same_as(&hello.spec) {
-            known.spec = hello.spec;
-            self.mark(id);
+        let place = hello.spec.host_and_port().ok();
+        let before = std::mem::replace(&mut known.place, place.clone());
+        known.spec = hello.spec;
+        if before != place {
+            tracing::info!(upstream = %id, url = known.spec.url, "an agent tells of another address");
+            self.depart(&id, before);
+            self.arrive(&id, place);
         }
+        self.mark(id);
         Ok(true)
     }
 
@@ -271,6 +279,7 @@ impl Registry {
 
     fn forget(&mut self, id: &UpstreamId, why: Option<Refused>) {
         if let Some(known) = self.known.remove(id) {
+            self.depart(id, known.place);
             if let (Some(end), Some(why)) = (known.end, why) {
                 // Whoever listened may have gone.
                 end.send(why).ok();
@@ -304,7 +313,10 @@ impl Registry {
             tracing::warn!(upstream = %id, "the agent is gone: its upstream leaves");
             self.forget(&id, Some(Refused::Silent));
         }
-        changed.into_iter().for_each(|id| self.mark(id));
+        for id in changed {
+            self.rank(&id);
+            self.mark(id);
+        }
         news
     }
 
@@ -323,7 +335,8 @@ impl Registry {
     pub(super) fn next(&mut self, now: Moment) -> Option<StatusEvent> {
         while let Some(id) = self.changed.pop_front() {
             self.waiting.remove(&id);
-            let Some(known) = self.known.get_mut(&id) else {
+            let counts = *self.counts_as(&id) == id;
+            let Some(known) = self.known.get_mut(&id).filter(|_| counts) else {
                 if self.told.remove(&id).is_some() {
                     return Some(StatusEvent::Remove(id));
                 }
@@ -357,73 +370,13 @@ impl Registry {
     }
 
     #[cfg(test)]
-    pub(super) fn sizes(&self) -> [usize; 4] {
+    pub(super) fn sizes(&self) -> [usize; 5] {
         [
             self.known.len(),
+            self.places.len(),
             self.told.len(),
             self.changed.len(),
             self.waiting.len(),
         ]
-    }
-}
-
-impl AgentUpstream {
-    fn new(stream: &mut Stream, hello: Hello, at: Instant) -> Self {
-        Self {
-            agent: stream.agent.clone(),
-            name: hello.name,
-            spec: hello.spec,
-            heard: at,
-            stale: false,
-            report: None,
-            failure: None,
-            stream: stream.number,
-            end: stream.end.take(),
-            beat: hello.beat,
-            leaves: None,
-            sample: None,
-            told: at,
-            news: None,
-        }
-    }
-
-    /// Listens to this stream from now on, and no more to the one before.
-    fn follow(&mut self, stream: &mut Stream) {
-        self.stream = stream.number;
-        self.leaves = None;
-        if let Some(before) = std::mem::replace(&mut self.end, stream.end.take()) {
-            // Whoever listened may have gone.
-            before.send(Refused::Replaced).ok();
-        }
-    }
-
-    /// What there is to be told again.
-    fn holds(&self) -> Option<News> {
-        match (&self.failure, &self.report) {
-            (None, Some(_)) => Some(News::Still),
-            (Some(_), _) => Some(News::Failed),
-            (None, None) => None,
-        }
-    }
-
-    /// What was ours at the last report, if it is told again now: nothing, where it had just joined with it.
-    fn still(&mut self, id: &UpstreamId, published: &Published, now: Moment) -> Option<SampleToken> {
-        let first = || {
-            published
-                .load()
-                .sample(id.as_str(), now)
-                .map(SampleToken::of_nothing)
-        };
-        self.sample = self.sample.or_else(first);
-        self.sample.map(|sample| sample.still(now))
-    }
-
-    fn failure(&self) -> Failure {
-        if self.stale {
-            let silent = format!("its agent has said nothing for {:?}", self.beat.patience().0);
-            return Failure::new(FailureKind::Silent, silent);
-        }
-        let unknown = || Failure::new(FailureKind::Unreadable, "its agent does not say");
-        self.failure.clone().unwrap_or_else(unknown)
     }
 }

@@ -3,14 +3,15 @@
 //! A JSON object a line. The first one of a stream says what the upstream is, and each one how it is, or that nothing is new:
 //!
 //! ```text
-//! {"version":1,"name":"gpu-1","beat_ms":1000,"upstream":{"url":"http://10.0.0.3:8080"},"report":{"health":"ready"},"age_ms":2}
+//! {"version":1,"instance":"a1","beat_ms":1000,"upstream":{"url":"http://10.0.0.3:8080"},"report":{"health":"ready"},"age_ms":2}
 //! {"report":{"health":"ready","slots_total":4,"slots_busy":1},"age_ms":3}
 //! {"failure":{"kind":"unreachable","message":"/health: connection refused"}}
 //! {}
 //! {"bye":true}
 //! ```
 //!
-//! `upstream` is in the words of a config file, and its `id`, if it has one, that of the path. A report is as records have it.
+//! `instance` is another one for each start of an agent, so that its own new stream is told from another agent with its id; `name`
+//! is what people call it. `upstream` is in the words of a config file, and its `id`, if it has one, that of the path. A report is as records have it.
 //! What else stands there is passed over, so that a newer agent can say more.
 
 use std::time::Duration;
@@ -28,7 +29,7 @@ use crate::upstream::{HostHeader, Http2, Models, UpstreamId, UpstreamSpec};
 /// The version of what is said here.
 const VERSION: u32 = 1;
 
-/// The longest name, in bytes.
+/// The longest name, or instance, in bytes.
 const LONGEST_NAME: usize = 256;
 
 /// One message.
@@ -43,6 +44,7 @@ pub(super) struct Said {
 pub(super) struct Hello {
     pub(super) spec: UpstreamSpec,
     pub(super) name: Option<String>,
+    pub(super) instance: Option<String>,
     pub(super) beat: Beat,
 }
 
@@ -68,6 +70,8 @@ struct Line {
     version: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     beat_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +103,7 @@ pub(super) fn read(message: &[u8], id: &UpstreamId, most_names: usize) -> Result
         (Some(upstream), Some(VERSION)) => Some(Hello {
             spec: spec(upstream, id)?,
             name: name(line.name)?,
+            instance: name(line.instance).map_err(|why| format!("`instance`: {why}"))?,
             beat: line
                 .beat_ms
                 .map_or_else(Beat::unknown, |beat| Beat::said(Duration::from_millis(beat))),
@@ -195,10 +200,16 @@ pub(super) fn names_fit(models: Option<&Models>, most: usize) -> Result<(), Stri
 }
 
 /// Writes what an agent says first.
-pub(super) fn hello(spec: &UpstreamSpec, name: Option<&str>, beat: Duration, word: Word) -> Vec<u8> {
+pub(super) fn hello(
+    spec: &UpstreamSpec,
+    (name, instance): (Option<&str>, &str),
+    beat: Duration,
+    word: Word,
+) -> Vec<u8> {
     write(Line {
         version: Some(VERSION),
         name: name.map(str::to_owned),
+        instance: Some(instance.to_owned()),
         beat_ms: Some(millis(beat)),
         upstream: Some(words(spec)),
         ..line(word)
@@ -329,7 +340,7 @@ mod tests {
             report: Box::new(report),
             age: Duration::from_millis(7),
         };
-        let bytes = hello(&spec, Some("Gpu one"), Duration::from_secs(1), word);
+        let bytes = hello(&spec, (Some("Gpu one"), "a1"), Duration::from_secs(1), word);
         let said = read(&bytes, &id(), 16).unwrap();
         let greeting = said.hello.unwrap();
         assert!(greeting.spec.same_as(&spec), "{:?}", greeting.spec);
@@ -337,6 +348,7 @@ mod tests {
             (greeting.name.as_deref(), greeting.beat.usual()),
             (Some("Gpu one"), Some(Duration::from_secs(1)))
         );
+        assert_eq!(greeting.instance.as_deref(), Some("a1"));
         let Word::Report { report, age } = said.word else {
             panic!()
         };

@@ -21,6 +21,8 @@ use crate::status::{FixedList, Snapshot, StatusBoard, StatusLoop, StatusSource};
 use crate::upstream::http::HttpConnect;
 use crate::upstream::{Connect, Lease, Upstream, UpstreamId, UpstreamSpec};
 
+mod rivals;
+
 const UUID: &str = "0b9e4a52-6a8e-4e9c-9f0e-5c1f6f5d2a11";
 
 struct Rig {
@@ -166,7 +168,7 @@ async fn who_says_nothing_for_three_beats_gets_nothing_and_leaves_after_six() {
     assert!(rig.ids().is_empty());
     let end = speaker.end.await.unwrap().unwrap_err();
     assert_eq!(end.status(), StatusCode::REQUEST_TIMEOUT, "{end}");
-    assert_eq!(rig.agents.sizes(), [0; 4]);
+    assert_eq!(rig.agents.sizes(), [0; 5]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,7 +319,11 @@ async fn a_thousand_flaps_leave_nothing() {
     }
     sleep(Duration::from_secs(6)).await;
     assert_eq!(rig.ids(), ["steady"]);
-    assert_eq!(rig.agents.sizes(), [1, 1, 0, 0], "known, told, changed, waiting");
+    assert_eq!(
+        rig.agents.sizes(),
+        [1, 1, 1, 0, 0],
+        "known, places, told, changed, waiting"
+    );
     assert!(steady.ends().await.is_ok());
 }
 
@@ -534,5 +540,5 @@ async fn an_agent_follows_its_engine_and_comes_back_to_its_balancer() {
     agent.stop(Duration::from_secs(5)).await;
     settle().await;
     assert!(rig.ids().is_empty(), "it has said good-bye");
-    assert_eq!(rig.agents.sizes(), [0; 4]);
+    assert_eq!(rig.agents.sizes(), [0; 5]);
 }

@@ -13,7 +13,7 @@ use super::waiting::Places;
 use crate::request::path::decode_part;
 use crate::request::{Dialect, ModelRules, RequestClass, Route, STATUS};
 use crate::source::paddler::{Behind, StatusPage};
-use crate::status::{Health, ModelRow, Published, Report, Snapshot};
+use crate::status::{Health, ModelRoom, ModelRow, Published, Report, Snapshot};
 use crate::upstream::{ModelEntry, Models};
 
 /// What an answer goes by.
@@ -40,7 +40,8 @@ pub(super) fn answer(path: &str, known: &Basis<'_>) -> Result<Response<Body>, Re
     }
 }
 
-/// How all upstreams are together, for a router in front.
+/// How all upstreams are together, for a router in front: with the names that stand for others here, since it can be asked for
+/// them, too.
 fn status(known: &Basis<'_>) -> Value {
     let Basis { snapshot, client, .. } = *known;
     let queued: usize = known.places.waiting().iter().map(|class| class.waiting).sum();
@@ -52,21 +53,50 @@ fn status(known: &Basis<'_>) -> Value {
     if let Some(client) = client {
         for_client(client, snapshot, &mut status);
     }
+    if let Some(Models::Listed(models)) = &mut status.models {
+        let rows = rows(snapshot, (known.rules, client)).into_iter();
+        let entries = rows.map(|(name, row)| match row.and_then(ModelRow::parent) {
+            Some(parent) => ModelEntry::adapter(name, parent),
+            None => ModelEntry::new(name),
+        });
+        *models = entries.collect();
+        name_rooms(known, &mut status.rooms);
+    }
     let reports = snapshot.iter().filter_map(|(_, entry)| entry.report());
     let behind = reports.filter_map(|report| report.extensions.get::<Behind>());
     json!(StatusPage::new(Behind::of(known.name, behind), status))
 }
 
+/// Room is known by the names that can be asked for: those that stand for others among them, where it is one room that they stand
+/// for.
+fn name_rooms(known: &Basis<'_>, rooms: &mut [ModelRoom]) {
+    for alias in known.rules.aliases() {
+        for room in &mut *rooms {
+            room.models.retain(|model| model != alias);
+        }
+        let targets: Vec<_> = known.rules.targets(alias).collect();
+        let has = |room: &ModelRoom, target: &str| room.models.iter().any(|model| **model == *target);
+        let has_all = |room: &&mut ModelRoom| targets.iter().all(|target| has(room, target));
+        if let Some(room) = rooms.iter_mut().find(has_all) {
+            room.models.push(alias.clone());
+        }
+    }
+    let his = |name: &str| {
+        known
+            .client
+            .is_none_or(|client| client.may_ask(name, known.rules, known.snapshot))
+    };
+    for room in rooms {
+        room.models.retain(|model| his(model));
+    }
+}
+
 /// Of models and adapters, what this client may use.
 fn for_client(client: &Client, snapshot: &Snapshot, status: &mut Report) {
     let his = |name: &str| client.may_use(Some(name), snapshot);
-    match (&mut status.models, &client.models) {
-        (Some(Models::Listed(models)), _) => models.retain(|model| his(&model.id)),
-        (Some(any), Some(listed)) => {
-            let entries = listed.iter().map(|name| ModelEntry::new(name.clone()));
-            *any = Models::Listed(entries.collect());
-        }
-        _ => {}
+    if let (Some(any @ Models::Any), Some(listed)) = (&mut status.models, &client.models) {
+        let entries = listed.iter().map(|name| ModelEntry::new(name.clone()));
+        *any = Models::Listed(entries.collect());
     }
     if let Some(adapters) = &mut status.adapters {
         adapters.running.retain(|name| his(name));

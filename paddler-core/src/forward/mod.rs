@@ -143,7 +143,6 @@ mod rate;
 mod refusal;
 mod relay;
 mod renamed;
-#[cfg(feature = "http2")]
 mod rest;
 mod rewrite;
 mod rights;
@@ -177,6 +176,7 @@ pub(crate) use headers::{length, lists};
 pub use keys::{InvalidKeys, Keys};
 pub use options::{Annotate, RouterOptions, Timeouts};
 pub use refusal::Refusal;
+pub use rest::hear_out;
 pub use rights::{Authorise, Client};
 pub use router::{NodePanicked, Router, RouterFuture};
 pub use server::{ServeOptions, Served, serve};

@@ -308,15 +308,8 @@ impl Router {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        #[cfg_attr(
-            not(feature = "http2"),
-            expect(unused_mut, reason = "there is nothing to take out")
-        )]
         let (mut parts, body) = request.into_parts();
-        #[cfg(feature = "http2")]
         let body = super::rest::put_aside(&mut parts.extensions, body);
-        #[cfg(not(feature = "http2"))]
-        let body = Body::new(body);
         let is_bare = body.is_end_stream();
         let metrics = &self.0.metrics;
         let options = self.0.options.load_full();

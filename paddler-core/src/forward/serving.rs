@@ -65,11 +65,8 @@ where
             Ok(()) => Ok(self.service.call(request)),
             // What it is about is not to be trusted, so neither is the dialect that its path would tell.
             Err(refusal) => {
-                #[cfg(feature = "http2")]
-                {
-                    let (mut parts, body) = request.into_parts();
-                    drop(super::rest::put_aside(&mut parts.extensions, body));
-                }
+                let (mut parts, body) = request.into_parts();
+                drop(super::rest::put_aside(&mut parts.extensions, body));
                 tracing::debug_span!("request", peer = %self.peer.0).in_scope(|| refusal.say());
                 Err(refusal.into_response(Dialect::Openai))
             }

@@ -6,13 +6,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use crate::forward::Body;
@@ -20,7 +19,7 @@ use crate::forward::Body;
 /// How many events are kept: of a fleet of 500 that all come back at once, each one.
 const KEPT: usize = 1024;
 
-/// How many may read at once.
+/// How many may read at once, those included who follow something else and hold a [`Place`].
 const READERS: usize = 64;
 
 /// How often a reader over HTTP hears something when there is nothing to tell, so that both sides know of each other, and
@@ -75,7 +74,7 @@ struct Inner {
     epoch: u64,
     told: Mutex<Told>,
     news: watch::Sender<()>,
-    readers: AtomicUsize,
+    places: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -93,7 +92,7 @@ impl Feed {
             epoch,
             told: Mutex::default(),
             news: watch::Sender::new(()),
-            readers: AtomicUsize::new(0),
+            places: Arc::new(Semaphore::new(READERS)),
         }))
     }
 
@@ -136,8 +135,7 @@ impl Feed {
     /// A reader of what is told from now on; with `after`, the [id](Self::id) of the last event that he has heard, of what came
     /// since. `None`: as many read as may.
     pub fn reader(&self, after: Option<&str>) -> Option<Reader> {
-        let more = |readers: usize| (readers < READERS).then_some(readers + 1);
-        self.0.readers.fetch_update(Relaxed, Relaxed, more).ok()?;
+        let place = self.place()?;
         let last = self.told().last;
         let (heard, gap) = match after {
             None => (last, None),
@@ -151,7 +149,13 @@ impl Feed {
             heard,
             gap,
             news: self.0.news.subscribe(),
+            _place: place,
         })
+    }
+
+    /// A place among its readers, for one who follows something else of this process for as long. `None`: as many read as may.
+    pub fn place(&self) -> Option<Place> {
+        self.0.places.clone().try_acquire_owned().ok().map(Place)
     }
 
     /// The number in an id of this feed.
@@ -165,10 +169,14 @@ impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feed")
             .field("last", &self.told().last)
-            .field("readers", &self.0.readers)
+            .field("places", &self.0.places.available_permits())
             .finish_non_exhaustive()
     }
 }
+
+/// A place among those who may read a [`Feed`] at once. Dropped, it is free for the next.
+#[derive(Debug)]
+pub struct Place(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
 
 /// Somebody who reads a [`Feed`].
 #[derive(Debug)]
@@ -178,12 +186,7 @@ pub struct Reader {
     heard: u64,
     gap: Option<News>,
     news: watch::Receiver<()>,
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.feed.0.readers.fetch_sub(1, Relaxed);
-    }
+    _place: Place,
 }
 
 impl Reader {
@@ -316,10 +319,14 @@ mod tests {
     #[tokio::test]
     async fn no_more_read_than_may_and_a_place_comes_free() {
         let feed = Feed::new(1);
-        let mut readers: Vec<_> = (0..READERS).map(|_| feed.reader(None).unwrap()).collect();
-        assert!(feed.reader(None).is_none());
+        let mut readers: Vec<_> = (1..READERS).map(|_| feed.reader(None).unwrap()).collect();
+        let place = feed.place().unwrap();
+        assert!(feed.reader(None).is_none() && feed.place().is_none());
+        drop(place);
+        assert!(feed.place().is_some());
         readers.pop();
-        assert!(feed.reader(None).is_some());
+        let place = feed.place();
+        assert!(feed.reader(None).is_some() && place.is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,7 +28,7 @@ mod upstreams;
 mod watch;
 
 pub use decisions::{Attempt, Decision, Decisions, Wanted};
-pub use feed::{Event, Feed, News, Reader};
+pub use feed::{Event, Feed, News, Place, Reader};
 pub use leases::{LeaseStatus, UpstreamLeases};
 pub use models::{ModelStatus, Serving, StandsFor};
 pub use queue::{ModelWaits, PriorityWaits, QueueStatus};

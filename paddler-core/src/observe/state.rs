@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::upstreams::{ServiceStatus, UpstreamStatus};
 use crate::health::Cause;
-use crate::status::Health;
+use crate::status::{Health, Signal};
 
 /// The state, and why it is so.
 pub(super) fn told(status: &UpstreamStatus) -> (&'static str, String) {
@@ -39,7 +39,10 @@ fn word(status: &UpstreamStatus, why: &mut Vec<String>) -> &'static str {
         _ if !status.able && status.health == Some(Health::Loading) => return "loading",
         _ if !status.able => {
             if status.health == Some(Health::Failing) {
-                why.push("it says that it fails".to_owned());
+                let told = status.degraded.iter().find(|one| one.signal == Signal::Health);
+                why.push(told.map_or("it says that it fails".to_owned(), |one| {
+                    format!("{}: {}", one.expected, one.found)
+                }));
             }
             return "unable";
         }
@@ -120,7 +123,7 @@ mod tests {
     use super::*;
     use crate::Moment;
     use crate::schedule::trees;
-    use crate::status::{Degraded, Report, Signal, StatusBoard, StatusEvent};
+    use crate::status::{Degraded, Report, StatusBoard, StatusEvent};
     use crate::upstream::UpstreamSpec;
 
     /// One that is well.

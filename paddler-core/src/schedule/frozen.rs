@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::context::Reads;
 use super::pick::Ask;
 use crate::status::{ModelRow, Snapshot};
-use crate::upstream::{CELLS, LANES, Reserve, bit, set};
+use crate::upstream::{CELLS, LANES, Reserve, UpstreamIndex, bit, set};
 
 /// The frozen columns, in the order of places. What the tree does not look at is empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +109,7 @@ impl Frozen {
         for (chunk, (open, limit)) in self.weight.as_chunks_mut().0.iter_mut().zip(limits).enumerate() {
             ledger.freeze_weight(chunk, open, limit);
         }
+        self.rooms(snapshot, ask);
         column(&mut self.requests, read(Reads::REQUESTS), |chunk, to| {
             ledger.freeze_requests(chunk, to);
         });
@@ -153,6 +154,23 @@ impl Frozen {
         if (0..self.shut.len()).any(|word| well(word) != 0) {
             for (word, shut) in self.shut.iter_mut().enumerate() {
                 *shut |= last(word);
+            }
+        }
+    }
+
+    /// Where there is less room for the model that is asked for than for all, that counts.
+    fn rooms(&mut self, snapshot: &Snapshot, ask: &Ask<'_>) {
+        let Some(model) = ask.facts.model else { return };
+        for place in &snapshot.columns.with_rooms {
+            let entry = snapshot.entry(UpstreamIndex(*place));
+            let room = entry.and_then(|entry| entry.rooms.reserve(model));
+            let at = *place as usize;
+            let whole = self.weight.get_mut(at).zip(self.limit.get_mut(at));
+            let (Some(room), Some((weight, limit))) = (room, whole) else {
+                continue;
+            };
+            if room.left() < Reserve::new(0, *limit, *weight).left() {
+                (*weight, *limit) = (room.weight(), room.limit());
             }
         }
     }

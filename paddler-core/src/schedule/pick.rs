@@ -290,12 +290,13 @@ impl Snapshot {
             weight: take.weight.min(most),
             ..take
         };
+        let room = entry.rooms.take(facts.model, take.weight)?;
         let tenancy = self.columns.tenancy[upstream.get()];
         let taken = self.ledger.try_take(upstream.0, tenancy, counted, now)?;
         Some(Lease::new(
             self.health.clone(),
             entry.spec.id.clone(),
-            taken,
+            (taken, room),
             take,
         ))
     }

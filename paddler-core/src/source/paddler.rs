@@ -155,6 +155,13 @@ pub(crate) fn bounded(mut status: Report) -> Report {
             model.parent = model.parent.take().filter(|parent| is_name(parent));
         }
     }
+    let mut left = MOST_NAMES;
+    for room in &mut status.rooms {
+        room.models.truncate(left);
+        left -= room.models.len();
+        room.models.retain(|name| is_name(name));
+    }
+    status.rooms.retain(|room| !room.models.is_empty());
     if let Some(adapters) = &mut status.adapters {
         for names in [&mut adapters.running, &mut adapters.waiting] {
             let mut seen = HashSet::new();

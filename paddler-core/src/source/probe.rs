@@ -35,6 +35,12 @@ impl<'a> Answer<'a> {
         self
     }
 
+    /// Whether there is nothing to be asked at that path.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn has_no_such_path(&self) -> bool {
+        matches!(self.status, 404 | 405 | 501)
+    }
+
     /// Whether its server names itself so.
     fn is_of(&self, product: &str) -> bool {
         let named = self.server.and_then(|server| server.split(['/', ' ']).next());
@@ -66,6 +72,28 @@ pub struct ProbeAnswers<'a> {
     pub metadata: Option<Answer<'a>>,
     /// `GET /api/tags`
     pub tags: Option<Answer<'a>>,
+}
+
+impl<'a> ProbeAnswers<'a> {
+    fn all(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
+        [
+            self.health,
+            self.props,
+            self.metrics,
+            self.version,
+            self.models,
+            self.metadata,
+            self.tags,
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Whether it has none of these paths: a server of HTTP, and no engine, as far as it tells.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn have_none(&self) -> bool {
+        self.all().all(|answer| answer.has_no_such_path())
+    }
 }
 
 /// Says which engine answered like this. `None`: nothing is conclusive, ask again.
@@ -112,16 +140,8 @@ pub fn identify(answers: &ProbeAnswers<'_>) -> Option<Engine> {
 }
 
 fn is_llamacpp(answers: &ProbeAnswers<'_>) -> bool {
-    let all = [
-        answers.health,
-        answers.props,
-        answers.metrics,
-        answers.version,
-        answers.models,
-    ];
-    let says_so = all
-        .into_iter()
-        .flatten()
+    let says_so = answers
+        .all()
         .any(|answer| answer.is_of("llama.cpp") || is_loading(answer.status, answer.body));
     let has_slots = |props: Value| props.get("total_slots").is_some_and(Value::is_u64);
     says_so

@@ -6,17 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Adapters, Entry, Health, Report, Signal, Snapshot};
-use crate::upstream::{LANES, ModelEntry, Models, Traffic, UpstreamIndex};
+use super::{Adapters, Entry, Health, ModelRoom, Report, Signal, Snapshot};
+use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, Traffic, UpstreamIndex, bit};
 
 impl Snapshot {
     /// What all upstreams come to. `queued`: the requests that wait here for one of them.
     ///
     /// Room and load are those of the upstreams that are sent work now: neither drained, nor ejected, nor unable by their own
-    /// word. Load is what they reported, corrected by our own requests. Where one of them does not say how much room it has, or
-    /// they serve different models, that of all is unknown: such a fleet is sent what comes, and lets it wait. The KV cache is the mean of those who tell it: a router in front compares fleets by
-    /// it, and within this one the emptiest is found here. Models are those of all, whether or not they can serve now, since
-    /// who asks for one waits for it.
+    /// word. Load is what they reported, corrected by our own requests. Where one of them does not say how much room it has,
+    /// that of all is unknown: such a fleet is sent what comes, and lets it wait. Where they serve different models, room is told by
+    /// model ([`Report::rooms`]). The KV cache is the mean of those who tell it: a router in front compares fleets by
+    /// it, and within this one the emptiest is found here. Models are those of all, and what they can do is what one of all
+    /// can, whether or not they can serve now, since who asks for it waits for it.
     ///
     /// ```
     /// use paddler_core::Moment;
@@ -52,8 +53,64 @@ impl Snapshot {
         self.load(&usable, queued, &mut report);
         report.kv_cache_usage = kv_cache(&usable);
         report.adapters = adapters(&usable);
+        report.abilities = self.abilities();
+        if report.slots_total.or(report.max_sequences).is_none() {
+            report.rooms = self.rooms(&usable);
+        }
         self.told_models(&mut report);
         report
+    }
+
+    /// The room for each model, where all who have it tell theirs. Models that the same engines have share one.
+    fn rooms(&self, usable: &[(UpstreamIndex, &Arc<Entry>)]) -> Vec<ModelRoom> {
+        let mut rooms: BTreeMap<Vec<(u32, usize)>, ModelRoom> = BTreeMap::new();
+        let any = |(_, entry): &(_, &Arc<Entry>)| matches!(entry.models(), Some(Models::Any));
+        if usable.iter().any(any) {
+            // Whatever is asked for may go there, too.
+            return Vec::new();
+        }
+        for (name, row) in self.models() {
+            let (mut of, mut all) = (Vec::new(), Some((0u32, 0u32)));
+            for (at, entry) in usable.iter().filter(|(at, _)| bit(&row.serves, at.get())) {
+                let own = entry.rooms.of(name).or_else(|| {
+                    let load = self.ledger.own_load(*at).weight.saturating_add(entry.others());
+                    Some((usize::MAX, entry.limit()?, load))
+                });
+                of.extend(own.map(|(room, ..)| (at.0, room)));
+                all = all.zip(own).map(|((limit, load), (_, own, open))| {
+                    (limit.saturating_add(own), load.saturating_add(open))
+                });
+            }
+            if let Some((limit, load)) = all.filter(|_| !of.is_empty()) {
+                let room = rooms.entry(of).or_default();
+                (room.limit, room.load) = (limit, load);
+                room.models.push(name.into());
+            }
+        }
+        let mut rooms: Vec<_> = rooms.into_values().collect();
+        rooms.iter_mut().for_each(|room| room.models.sort_unstable());
+        rooms
+    }
+
+    /// What one of them can do is what all can: who asks for it waits for that one. Only what none can is told to be so, and no
+    /// context where one does not tell its own.
+    fn abilities(&self) -> Abilities {
+        let mut abilities = Abilities::default();
+        for what in Capability::ALL {
+            let mut each = self.iter().map(|(_, entry)| entry.can(*what));
+            // Not known is above no, and below yes.
+            let best = each.try_fold(Some(false), |best, can| match (best, can) {
+                (_, Some(true)) => Err(()),
+                (Some(false), Some(false)) => Ok(Some(false)),
+                _ => Ok(None),
+            });
+            let can = best.unwrap_or(Some(true)).filter(|can| *can || !self.is_empty());
+            abilities.can.extend(can.map(|can| (*what, can)));
+        }
+        let contexts = self.iter().map(|(_, entry)| entry.context());
+        let contexts: Option<Vec<_>> = contexts.collect();
+        abilities.context = contexts.and_then(|all| all.into_iter().max());
+        abilities
     }
 
     fn is_sent_work(&self, at: UpstreamIndex) -> bool {
@@ -253,6 +310,108 @@ mod tests {
         let fleet = board([]).publish(Moment::ZERO).aggregate(0);
         assert_eq!(fleet.health, Some(Health::Failing));
         assert_eq!((fleet.slots_total, fleet.max_sequences), (None, None));
+    }
+
+    #[test]
+    fn where_they_serve_different_models_room_is_told_by_model() {
+        let serving = |models: &[&str], slots: Option<(u32, u32)>| {
+            let models = models.iter().map(|name| ModelEntry::new(*name)).collect();
+            let (total, busy) = slots.unzip();
+            report(|report| {
+                report.models = Some(Models::Listed(models));
+                (report.slots_total, report.slots_busy) = (total, busy);
+            })
+        };
+        let room = |models: &[&str], limit, load| ModelRoom {
+            models: models.iter().map(|name| (*name).into()).collect(),
+            limit,
+            load,
+        };
+        let mut behind = board([
+            (spec("a"), serving(&["m"], Some((4, 1)))),
+            (spec("b"), serving(&["m", "x", "y"], Some((2, 2)))),
+            (spec("c"), serving(&["n"], None)),
+            (spec("d"), serving(&["m"], Some((9, 0)))),
+        ]);
+        behind.set_draining("d", true);
+        let fleet = behind.publish(Moment::ZERO).aggregate(0);
+        let told = vec![room(&["m"], 6, 3), room(&["x", "y"], 2, 2)];
+        assert_eq!((fleet.slots_total, &fleet.rooms), (None, &told));
+
+        // In front of it that is its room, and two that have some for one model have the sum.
+        let mut front = board([(spec("fleet"), fleet), (spec("e"), serving(&["m"], Some((3, 0))))]);
+        let snapshot = front.publish(Moment::ZERO);
+        let told = vec![room(&["m"], 9, 3), room(&["x", "y"], 2, 2)];
+        assert_eq!(snapshot.aggregate(0).rooms, told);
+        let model = |name| {
+            let mut facts = Facts::new();
+            facts.model = Some(name);
+            facts
+        };
+        let reserve = |name| {
+            let facts = model(name);
+            let ask = Ask::new(&facts, Moment::ZERO, 1);
+            snapshot.reserve(&ask, &mut Scratch::default(), &mut ())
+        };
+        assert!(reserve("x").is_err(), "others have it all");
+        let leases: Vec<_> = (0..7).map_while(|_| reserve("m").ok()).collect();
+        assert_eq!(leases.len(), 6, "three there and three here");
+        assert!(reserve("n").is_ok(), "of which nothing is told");
+        drop(leases);
+        assert!(reserve("m").is_ok());
+
+        // Whoever serves anything may serve this, too.
+        behind.apply(StatusEvent::Upsert(spec("any").models(Models::Any)), Moment::ZERO);
+        let any = StatusEvent::Report {
+            id: spec("any").id,
+            report: slots(1, 0),
+            sample: None,
+        };
+        behind.apply(any, Moment::ZERO);
+        assert!(behind.publish(Moment::ZERO).aggregate(0).rooms.is_empty());
+    }
+
+    #[test]
+    fn what_one_of_them_can_all_can_and_what_is_not_known_is_not_told() {
+        let can = |id: &str, can: &[(Capability, bool)], context: Option<u32>| {
+            let mut spec = spec(id);
+            spec.abilities.can = can.iter().copied().collect();
+            spec.abilities.context = context;
+            (spec, Report::new())
+        };
+        use Capability::{Audio, Chat, Embeddings, Vision};
+        let told = |each: Vec<_>| board(each).publish(Moment::ZERO).aggregate(0).abilities;
+        let seer = can(
+            "seer",
+            &[(Chat, true), (Vision, true), (Audio, false)],
+            Some(8_192),
+        );
+        let reader = can(
+            "reader",
+            &[(Chat, true), (Vision, false), (Audio, false)],
+            Some(131_072),
+        );
+        let both = told(vec![seer.clone(), reader.clone()]);
+        assert_eq!(both.can, [(Chat, true), (Vision, true), (Audio, false)].into());
+        assert_eq!(both.context, Some(131_072));
+        // What one does not say may be so.
+        let silent = can("silent", &[(Embeddings, false)], None);
+        let three = told(vec![seer, silent, reader.clone()]);
+        assert_eq!(
+            (three.can, three.context),
+            ([(Chat, true), (Vision, true)].into(), None)
+        );
+        let mut away = board([reader]);
+        away.set_draining("reader", true);
+        assert_eq!(
+            away.publish(Moment::ZERO).aggregate(0).abilities.context,
+            Some(131_072)
+        );
+        assert_eq!(
+            told(Vec::new()),
+            Abilities::default(),
+            "of nobody nothing is known"
+        );
     }
 
     #[test]

@@ -38,11 +38,15 @@ impl Claims {
         self.in_force.get(id).copied()
     }
 
+    /// Whether a source tells of this upstream, whether or not its word counts.
+    pub(super) fn tells(&self, rank: Rank, id: &UpstreamId) -> bool {
+        self.told.get(id).is_some_and(|told| told.contains_key(&rank))
+    }
+
     /// Whether a source is believed in how an upstream is: not where it tells of another one under that name, or of none that
     /// counts.
     pub(super) fn believes(&self, rank: Rank, id: &UpstreamId) -> bool {
-        let tells = self.told.get(id).is_some_and(|told| told.contains_key(&rank));
-        !tells || self.owner(id) == Some(rank)
+        !self.tells(rank, id) || self.owner(id) == Some(rank)
     }
 
     /// What it comes to for the board that a source tells this: who joins or changes first, then who leaves.

@@ -43,6 +43,8 @@ pub(crate) struct Columns {
     pub(crate) room: Box<[u32]>,
     /// Weight at the engine that is not ours.
     pub(crate) others: Box<[u32]>,
+    /// The places that tell their room by model: routers, and few.
+    pub(crate) with_rooms: Vec<u32>,
     pub(crate) adapters_max: Box<[u32]>,
     pub(crate) adapters_active: Box<[u32]>,
     /// Nanoseconds since the board began.
@@ -73,6 +75,7 @@ impl Columns {
             kv: vec![f64::NAN; n].into(),
             room: counts(),
             others: vec![0; n].into(),
+            with_rooms: Vec::new(),
             adapters_max: counts(),
             adapters_active: counts(),
             reported_at: vec![0; n].into(),
@@ -111,6 +114,9 @@ impl Columns {
         self.id_hash[place] = stable_hash(entry.spec().id.as_str().as_bytes());
         self.room[place] = entry.room().unwrap_or(UNKNOWN);
         self.others[place] = entry.others;
+        if !entry.rooms.is_empty() {
+            self.with_rooms.extend(u32::try_from(place));
+        }
         match entry.models() {
             Some(Models::Any) => {
                 set(&mut self.any_model, place);

@@ -35,7 +35,7 @@ pub use event::{Failure, FailureKind, StatusEvent};
 pub use names::ModelRow;
 pub use published::Published;
 pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
-pub use report::{Adapters, Degraded, Health, Report, Signal};
+pub use report::{Adapters, Degraded, Health, ModelRoom, Report, Signal};
 pub use snapshot::{Entry, Snapshot};
 
 #[cfg(feature = "proxy")]

@@ -47,6 +47,7 @@ pub struct StatusLoop {
 enum Command {
     Change(Change, oneshot::Sender<bool>),
     WhoTells(UpstreamId, oneshot::Sender<Option<&'static str>>),
+    Tells(UpstreamId, &'static str, oneshot::Sender<bool>),
     SetHealth(HealthRules),
     SetPoll(Option<PollOptions>),
 }
@@ -149,6 +150,17 @@ impl StatusLoop {
     pub async fn who_tells(&self, id: UpstreamId) -> Result<Option<&'static str>, LoopEnded> {
         let (done, answer) = oneshot::channel();
         self.order(Command::WhoTells(id, done)).await?;
+        answer.await.map_err(|_| LoopEnded)
+    }
+
+    /// Whether the source of this [name](StatusSource::name) tells of an upstream, whether or not its word counts: for who moves
+    /// one from source to source, and takes it from the one when the other has it, so that it is never away.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub async fn is_told_by(&self, id: UpstreamId, source: &'static str) -> Result<bool, LoopEnded> {
+        let (done, answer) = oneshot::channel();
+        self.order(Command::Tells(id, source, done)).await?;
         answer.await.map_err(|_| LoopEnded)
     }
 
@@ -275,6 +287,14 @@ impl Keeper {
                 };
                 // Whoever asked may not want to know any more.
                 done.send(self.claims.owner(&id).and_then(name)).ok();
+            }
+            Command::Tells(id, source, done) => {
+                let named = self.names.iter().enumerate().filter(|(_, name)| **name == source);
+                let tells = named
+                    .map(|(at, _)| HOST + 1 + at)
+                    .any(|rank| self.claims.tells(rank, &id));
+                // Whoever asked may not want to know any more.
+                done.send(tells).ok();
             }
             Command::SetHealth(rules) => self.board.set_health(rules),
             Command::SetPoll(poll) => self.polls.begin_anew(poll),

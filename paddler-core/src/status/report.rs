@@ -76,6 +76,18 @@ pub struct Adapters {
     pub waiting: Vec<Arc<str>>,
 }
 
+/// Room and load for one model, or for several that the same engines have, at an upstream that is several: a router whose engines
+/// have different models.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ModelRoom {
+    /// The names that it is asked for by.
+    pub models: Vec<Arc<str>>,
+    /// The most weight that may be open for them.
+    pub limit: u32,
+    /// What is open for them, whoever sent it.
+    pub load: u32,
+}
+
 /// What an upstream says of itself at one moment. Each signal is optional: `None` is unknown, never zero.
 ///
 /// A report is whole: what it does not say is not known any more.
@@ -103,6 +115,9 @@ pub struct Report {
     pub loaded_adapters: Option<Vec<Arc<str>>>,
     /// The models that it serves.
     pub models: Option<Models>,
+    /// Its room by model, where what is free for one is not free for another. A model that is in none has no limit of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rooms: Vec<ModelRoom>,
     /// What it can do.
     #[serde(default, skip_serializing_if = "Abilities::is_unknown")]
     pub abilities: Abilities,

@@ -12,7 +12,8 @@ use crate::Moment;
 use crate::health::{HealthBook, PoolHealth, UpstreamHealth};
 use crate::schedule::Tree;
 use crate::upstream::{
-    Abilities, Capability, Ledger, Models, Reserve, SampleToken, UpstreamId, UpstreamIndex, UpstreamSpec,
+    Abilities, Capability, Ledger, Models, Reserve, Rooms, SampleToken, UpstreamId, UpstreamIndex,
+    UpstreamSpec,
 };
 
 /// After this many failed connections in a row, nobody is there. One alone may be a dropped packet or a full backlog; a
@@ -31,6 +32,7 @@ pub struct Entry {
     /// The number of the sample that the report was asked with.
     pub(crate) sample: u64,
     pub(crate) others: u32,
+    pub(crate) rooms: Arc<Rooms>,
     pub(crate) failures: u32,
     /// Those of the last failures that found nobody, in a row.
     pub(crate) refused: u32,
@@ -52,6 +54,7 @@ impl Entry {
             reported_at: Moment::ZERO,
             sample: 0,
             others: 0,
+            rooms: Arc::default(),
             failures: 0,
             refused: 0,
             last_failure: None,
@@ -383,10 +386,10 @@ impl Snapshot {
     /// To be taken just before an upstream is asked how it is; its report then carries it.
     pub fn sample(&self, id: &str, now: Moment) -> Option<SampleToken> {
         let index = self.index(id)?;
-        Some(
-            self.ledger
-                .sample(index.0, self.columns.tenancy[index.get()], now),
-        )
+        let tenancy = self.columns.tenancy[index.get()];
+        let sample = self.ledger.sample(index.0, tenancy, now);
+        self.entry(index)?.rooms.sample(sample.sequence);
+        Some(sample)
     }
 
     pub(crate) fn count(column: &[u32], upstream: UpstreamIndex) -> Option<u32> {

@@ -8,7 +8,7 @@ use crate::health::{Fault, FaultReceipt, HealthBook, Verdict};
 use crate::status::Snapshot;
 use crate::upstream::adapters::NameId;
 use crate::upstream::ledger::{Take, Taken};
-use crate::upstream::{UpstreamId, UpstreamIndex};
+use crate::upstream::{RoomTaken, UpstreamId, UpstreamIndex};
 
 /// How far a request has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,6 +37,8 @@ pub struct Lease {
     id: UpstreamId,
     // `None` once it has been given back.
     taken: Option<Taken>,
+    /// What it takes of the room of its model, where that is told.
+    room: Option<RoomTaken>,
     adapter: Option<NameId>,
     weight: u32,
     stage: Stage,
@@ -45,12 +47,18 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(health: Arc<HealthBook>, id: UpstreamId, taken: Taken, take: Take) -> Self {
+    pub(crate) fn new(
+        health: Arc<HealthBook>,
+        id: UpstreamId,
+        (taken, room): (Taken, Option<RoomTaken>),
+        take: Take,
+    ) -> Self {
         let Take { weight, adapter, .. } = take;
         Self {
             health,
             id,
             taken: Some(taken),
+            room,
             adapter,
             weight,
             stage: Stage::Reserved,
@@ -113,6 +121,8 @@ impl Lease {
 
     /// The answer has come to its end, or the upstream has refused the work: the engine is free.
     pub fn complete(mut self) {
+        // Whoever waits is told of it by the other.
+        self.room = None;
         if let Some(taken) = self.taken.take() {
             if self.answered {
                 self.health.completed((taken.place, taken.tenancy));
@@ -150,12 +160,15 @@ impl Lease {
             ledger.give_back(left);
         }
         self.id = entry.spec.id.clone();
+        self.room = None;
         Ok(())
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // Who is cancelled settles at the router that it was sent to, which has seen it end.
+        self.room = None;
         if let Some(taken) = self.taken.take() {
             let ledger = self.health.ledger();
             if self.stage == Stage::Reserved {

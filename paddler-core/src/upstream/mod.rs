@@ -18,6 +18,7 @@ mod metrics;
 mod protocol;
 mod readings;
 mod reserve;
+mod rooms;
 mod settling;
 mod spec;
 mod sync;
@@ -39,6 +40,7 @@ pub use ledger::{Ledger, SampleToken};
 pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub use readings::OwnLoad;
 pub(crate) use reserve::{Reserve, fits};
+pub(crate) use rooms::{RoomTaken, Rooms};
 pub use spec::{
     Engine, InvalidId, Limits, ModelEntry, Models, Traffic, UpstreamId, UpstreamIndex, UpstreamSpec,
     UpstreamTimeouts,

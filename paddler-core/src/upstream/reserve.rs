@@ -39,6 +39,14 @@ impl Reserve {
         fits(self.weight(), self.limit(), weight)
     }
 
+    /// How much more may be open.
+    pub(crate) fn left(self) -> u32 {
+        if self.limit() == Self::UNLIMITED {
+            return Self::UNLIMITED;
+        }
+        self.limit().saturating_sub(self.weight())
+    }
+
     fn with_weight(self, weight: u32) -> Self {
         Self::new(self.tenancy(), self.limit(), weight)
     }

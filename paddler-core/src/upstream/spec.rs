@@ -110,7 +110,8 @@ impl UpstreamIndex {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Engine {
-    /// Find out by asking it.
+    /// Find out by asking it. A server that has none of the paths that are asked is taken for no engine, and is not ready: one
+    /// that tells nothing of itself is [`Openai`](Self::Openai) where that is said.
     #[default]
     Auto,
     /// llama.cpp's `llama-server`: slots, one request each.

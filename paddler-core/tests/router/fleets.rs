@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use paddler_core::request::{ModelRule, ModelRules};
 use paddler_core::source::paddler::read_status;
 use paddler_core::status::{Adapters, Health, Report, StatusEvent};
-use paddler_core::upstream::{Engine, ModelEntry, Models, UpstreamId, UpstreamSpec};
+use paddler_core::upstream::{Abilities, Engine, ModelEntry, Models, UpstreamId, UpstreamSpec};
 use paddler_engine::EngineConfig;
+use serde_json::json;
 
 use super::client::{CHAT, Client, ask, eventually, of_model, post, stream};
 use super::world::{Setup, World, engine, nowhere};
@@ -79,6 +81,45 @@ async fn three_levels_are_one_engine_to_whoever_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_stand_for_others_and_what_a_fleet_can_do_are_known_in_front_of_it() {
+    let engine = engine(serving("tiny", 2)).await;
+    let rules = [
+        ("chat", ModelRule::alias("tiny")),
+        ("nobody", ModelRule::alias("none")),
+    ];
+    let rules = Arc::new(ModelRules::new(rules).unwrap());
+    let inner = Setup::polled().with(|setup| setup.options.models = rules);
+    let short = Abilities::default().context(1_000);
+    let inner = inner.start([at("a", &engine).abilities(short)]).await;
+    let middle = Setup::polled().start([fleet("inner", &inner)]).await;
+    let outer = Setup::polled().start([fleet("middle", &middle)]).await;
+    let listed = ["chat", "tiny"].map(ModelEntry::new).to_vec();
+    reports(&outer, "middle", "its names and its context are told", |report| {
+        report.models == Some(Models::Listed(listed.clone())) && report.abilities.context == Some(1_000)
+    })
+    .await;
+    let answer = post(outer.addr, CHAT, &of_model("chat")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(post(outer.addr, CHAT, &of_model("nobody")).await.status, 404);
+    let before = inner.router.metrics_page();
+    let long = json!({"model": "chat", "messages": [{"role": "user", "content": "x".repeat(20_000)}]});
+    let refused = post(outer.addr, CHAT, &long).await;
+    assert_eq!(
+        (refused.status, refused.reason()),
+        (400, "context_length_exceeded")
+    );
+    let refusals = |page: &str| page.matches("context_length_exceeded").count();
+    assert_eq!(
+        refusals(&before),
+        refusals(&inner.router.metrics_page()),
+        "it was not even sent"
+    );
+    for world in [outer, middle, inner] {
+        world.quiet().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_passes_three_levels_before_the_next_one_is_made() {
     let slow = EngineConfig::llamacpp("tiny")
         .prefill_tokens_per_second(f64::INFINITY)
@@ -131,6 +172,83 @@ async fn a_full_fleet_is_passed_over_for_one_with_room() {
     .await;
     drop(clients);
     for world in [front, west, east] {
+        eventually("all is over", || world.open_weight() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_models_of_a_fleet_the_one_may_be_full_and_the_other_not() {
+    let slow = |model: &str, slots| {
+        let config = EngineConfig::llamacpp(model).slots(slots);
+        let config = config.prefill_tokens_per_second(f64::INFINITY);
+        config.decode_tokens_per_second(0.001)
+    };
+    let engines = [
+        engine(slow("m", 1)).await,
+        engine(slow("n", 1)).await,
+        engine(slow("m", 3)).await,
+        engine(slow("n", 1)).await,
+    ];
+    let rules = Arc::new(ModelRules::new([("chat", ModelRule::alias("m"))]).unwrap());
+    let west = Setup::polled().with(|setup| setup.options.models = rules.clone());
+    let west = west.start([at("m", &engines[0]), at("n", &engines[1])]).await;
+    let east = Setup::polled().with(|setup| setup.options.models = rules);
+    let east = east.start([at("m", &engines[2]), at("n", &engines[3])]).await;
+    let site = Setup::polled()
+        .start([fleet("west", &west), fleet("east", &east)])
+        .await;
+    let edge = Setup::polled().start([fleet("site", &site)]).await;
+    let rooms = |world: &World, name: &str| -> Vec<_> {
+        let rooms = report(world, name).rooms.into_iter();
+        rooms
+            .map(|room| (room.models.join(" "), room.limit, room.load))
+            .collect()
+    };
+    let told = |m, n| {
+        let (both, one) = ("chat m".to_owned(), "n".to_owned());
+        vec![(both, 4, m), (one, 2, n)]
+    };
+    let sorted = |mut rooms: Vec<(String, u32, u32)>| {
+        rooms.sort();
+        rooms
+    };
+    eventually("its room is told by model", || {
+        sorted(rooms(&edge, "site")) == told(0, 0)
+    })
+    .await;
+    assert_eq!(report(&edge, "site").slots_total, None);
+    let model = |model: &str| {
+        let mut asked = stream(9);
+        asked["model"] = model.into();
+        asked
+    };
+    let mut clients = Vec::new();
+    for asked in ["m", "chat", "m", "m"] {
+        let mut client = Client::connect(edge.addr).await;
+        client.post(CHAT, &model(asked)).await;
+        client.until("data:").await;
+        clients.push(client);
+    }
+    assert_eq!(
+        [&engines[0], &engines[2]].map(|engine| engine.stats().running),
+        [1, 3]
+    );
+    // The next one waits at the first of them, and behind it nobody does.
+    let mut waits = Client::connect(edge.addr).await;
+    waits.post(CHAT, &model("m")).await;
+    let waiting =
+        |world: &World| serde_json::to_value(world.router.queue_status()).unwrap()["waiting"].clone();
+    eventually("it waits", || waiting(&edge) == 1).await;
+    let mut other = Client::connect(edge.addr).await;
+    other.post(CHAT, &model("n")).await;
+    other.until("data:").await;
+    eventually("all of it is told", || sorted(rooms(&edge, "site")) == told(4, 1)).await;
+    assert_eq!((waiting(&edge), waiting(&site)), (json!(1), json!(0)));
+    assert_eq!((waiting(&west), waiting(&east)), (json!(0), json!(0)));
+    drop(clients.pop());
+    waits.until("data:").await;
+    drop((clients, waits, other));
+    for world in [edge, site, west, east] {
         eventually("all is over", || world.open_weight() == 0).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,7 +40,9 @@ pub(crate) fn occupy(engine: &Engine, model: &str, requests: usize) -> JoinSet<(
 }
 
 /// Answers each path as the function says, which is asked for `POST /path` where something is posted.
-async fn plain(answer: fn(&str) -> (u16, &'static str)) -> (String, JoinSet<()>) {
+async fn plain(
+    answer: impl Fn(&str) -> (u16, &'static str) + Copy + Send + 'static,
+) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
         .await
         .unwrap();
@@ -185,15 +188,55 @@ async fn any_other_endpoint_is_known_by_its_models() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_knows_no_path_serves_any_model() {
-    let (url, _server) = plain(|_| (404, "")).await;
-    let rig = Rig::http([spec("o", &url)], quick());
-    let report = rig.report("o", "a report", |_| true).await;
-    assert_eq!(
-        (report.health, report.models),
-        (Some(Health::Ready), Some(Models::Any))
-    );
+async fn an_endpoint_that_tells_no_models_serves_any_model() {
+    let (url, _server) = plain(|path| match path {
+        "/health" => (200, ""),
+        _ => (404, ""),
+    })
+    .await;
+    let (none, _other) = plain(|_| (404, "")).await;
+    let mut said = spec("said", &none);
+    said.engine = paddler_core::upstream::Engine::Openai;
+    let rig = Rig::http([spec("o", &url), said], quick());
+    for id in ["o", "said"] {
+        let report = rig.report(id, "a report", |_| true).await;
+        assert_eq!(
+            (report.health, report.models),
+            (Some(Health::Ready), Some(Models::Any)),
+            "{id}"
+        );
+    }
     assert!(rig.snapshot().models_complete());
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_path_at_all_is_no_engine_until_it_knows_one() {
+    static COMES_UP: AtomicBool = AtomicBool::new(false);
+    for (status, others) in [(404, 404), (405, 404), (501, 405)] {
+        COMES_UP.store(false, Relaxed);
+        let answer = move |path: &str| match path {
+            "/v1/models" if COMES_UP.load(Relaxed) => (200, r#"{"data":[{"id":"m"}]}"#),
+            "/v1/models" => (status, "<html>"),
+            _ => (others, ""),
+        };
+        let (url, _server) = plain(answer).await;
+        let rig = Rig::http([spec("o", &url)], quick());
+        let report = rig.report("o", "a report", |_| true).await;
+        assert_eq!((report.health, report.models), (Some(Health::Failing), None));
+        let told = &report.degraded[0];
+        assert_eq!(told.signal, Signal::Health);
+        for path in ["/health", "/props", "/metrics", "/v1/models"] {
+            assert!(told.expected.contains(path), "{told:?}");
+        }
+        assert!(told.found.contains("engine: openai"), "{told:?}");
+        assert!(told.found.contains(&status.to_string()), "{told:?}");
+        // A gateway in front of it had not known it yet.
+        COMES_UP.store(true, Relaxed);
+        let report = rig
+            .report("o", "an engine", |report| report.health == Some(Health::Ready))
+            .await;
+        assert_eq!(report.models, Some(Models::Listed(vec![ModelEntry::new("m")])));
+    }
 }
 
 #[tokio::test]

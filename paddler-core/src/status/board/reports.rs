@@ -40,6 +40,9 @@ impl StatusBoard {
         let degraded = newly_degraded(entry.report(), &report);
         let says_the_same = |old: &Report| old.models == report.models && old.adapters == report.adapters;
         let same_names = entry.report().is_some_and(says_the_same);
+        if !(report.rooms.is_empty() && entry.rooms.is_empty()) {
+            entry.rooms = Arc::new(entry.rooms.told(&report.rooms, token.sequence));
+        }
         entry.report = Some(Arc::new(report));
         ledger.set_limit(index.0, entry.own_limit());
         if !same_names {

@@ -1,5 +1,6 @@
 //! What is an upstream asked, and what does its answer come to?
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +134,10 @@ impl Asker {
     ) -> Result<(Report, Option<SampleToken>), Failure> {
         let engine = match self.engine {
             Some(engine) => engine,
-            None => self.find_out().await?,
+            None => match self.find_out().await? {
+                Ok(engine) => engine,
+                Err(none) => return Ok((none, sample())),
+            },
         };
         if self.elsewhere.is_none() {
             self.elsewhere = Elsewhere::of(&self.spec, engine, &*self.connect);
@@ -222,8 +226,8 @@ impl Asker {
         }
     }
 
-    /// Asks what tells engines apart.
-    async fn find_out(&mut self) -> Result<Engine, Failure> {
+    /// Asks what tells engines apart. The inner `Err`: how one is that has none of it, and so is none.
+    async fn find_out(&mut self) -> Result<Result<Engine, Report>, Failure> {
         let mut told = Vec::new();
         for endpoint in Plan::of(Engine::Auto).asks(0) {
             match get(&*self.upstream, endpoint).await {
@@ -246,11 +250,16 @@ impl Asker {
             metadata: answer(Endpoint::Metadata),
             tags: answer(Endpoint::Tags),
         };
-        // It answers HTTP and has no list of models: only what we send there ourselves is to be known.
-        let (status, words) = answers.models.map_or((0, String::new()), |models| {
-            (models.status, refusal(models.status, models.body))
-        });
-        let plain = matches!(status, 404 | 405 | 501).then_some(Engine::Openai);
+        let words = answers
+            .models
+            .map(|models| refusal(models.status, models.body))
+            .unwrap_or_default();
+        if answers.have_none() {
+            return Ok(Err(no_engine(&told)));
+        }
+        // It answers something else and has no list of models: only what we send there ourselves is to be known.
+        let has_no_list = answers.models.is_some_and(|models| models.has_no_such_path());
+        let plain = has_no_list.then_some(Engine::Openai);
         let Some(engine) = identify(&answers).or(plain) else {
             let path = Endpoint::Models.path();
             let said = format!("{path} answered {words}; nothing says which engine it is");
@@ -258,7 +267,7 @@ impl Asker {
         };
         tracing::info!(upstream = %self.spec.id, ?engine, "found out which engine the upstream is");
         self.engine = Some(engine);
-        Ok(engine)
+        Ok(Ok(engine))
     }
 }
 
@@ -325,6 +334,19 @@ async fn call(upstream: &dyn Upstream, path: &str, request: Request<Body>) -> Re
         server,
         body: body.to_bytes(),
     })
+}
+
+/// How a server is that has none of the paths that tell engines apart.
+fn no_engine(told: &[(Endpoint, Answered)]) -> Report {
+    let paths: Vec<_> = told.iter().map(|(endpoint, _)| endpoint.path()).collect();
+    let statuses: BTreeSet<_> = told.iter().map(|(_, answer)| answer.status.to_string()).collect();
+    let statuses = Vec::from_iter(statuses).join(" or ");
+    let found =
+        format!("{statuses}: no engine; one that tells nothing of itself is one with `engine: openai`");
+    let mut report = Report::new();
+    report.health = Some(Health::Failing);
+    report.degrade(Signal::Health, paths.join(", "), found);
+    report
 }
 
 /// Says what kind of failure an error of the transport is.
