@@ -50,9 +50,6 @@ fn status(known: &Basis<'_>) -> Value {
     if known.stopping {
         status.health = Some(Health::Failing);
     }
-    if let Some(client) = client {
-        for_client(client, snapshot, &mut status);
-    }
     if let Some(Models::Listed(models)) = &mut status.models {
         let rows = rows(snapshot, (known.rules, client)).into_iter();
         let entries = rows.map(|(name, row)| match row.and_then(ModelRow::parent) {
@@ -61,6 +58,9 @@ fn status(known: &Basis<'_>) -> Value {
         });
         *models = entries.collect();
         name_rooms(known, &mut status.rooms);
+    }
+    if let Some(client) = client {
+        for_client(client, snapshot, &mut status);
     }
     let reports = snapshot.iter().filter_map(|(_, entry)| entry.report());
     let behind = reports.filter_map(|report| report.extensions.get::<Behind>());
