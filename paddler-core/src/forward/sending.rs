@@ -129,9 +129,9 @@ impl<'a> Sending<'a> {
             };
             if attempts == 0 {
                 // Who finds no place adds nothing to what may be sent again.
-                retries.request(clock.now());
-                let waited = clock.now().since(self.facts.arrived);
-                metrics.waited(Priority::of(self.facts.priority), waited);
+                let now = clock.now();
+                retries.request(now);
+                metrics.waited(Priority::of(self.facts.priority), now.since(self.facts.arrived));
             }
             self.shown.placed(&place);
             let traceparent = self.story.placed(&mut place, || places.next_seed());
