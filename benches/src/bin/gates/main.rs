@@ -15,8 +15,8 @@
 //! - `facts/<body>`: a body is scanned and its facts are made.
 //! - `status/<engine>`: what an engine says about itself is read; `publish/<upstreams>`: one upstream's report comes into force.
 //! - `queue/<waiting>`: somebody comes in where so many wait, and leaves.
-//! - `proxy/chat`: a small chat from its client to its engine and back, through all of the router, over TCP; `proxy/event`: an event
-//!   of a stream. What the system does for it is not counted.
+//! - `proxy/chat`: a small chat from its client to its engine and back, through all of the router, over TCP; `proxy/event`: an
+//!   event of a stream. What the system does for it is not counted.
 
 mod callgrind;
 mod cases;
