@@ -179,9 +179,9 @@ impl Baseline {
 
     /// A table of what was found, with how far it is from what is stored.
     #[must_use]
-    pub fn compared_with(&self, found: &Self) -> String {
+    pub fn compared_with(&self, found: &BTreeMap<String, Count>) -> String {
         let mut table = String::new();
-        for (name, now) in &found.cases {
+        for (name, now) in found {
             let then = self.cases.get(name);
             let change = then.map_or("new".to_owned(), |then| {
                 format!("{:+.1} %", 100.0 * (growth(then.instructions, now.instructions)))

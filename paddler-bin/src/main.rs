@@ -36,6 +36,11 @@ use tracing_subscriber::EnvFilter;
 use args::{Args, Command};
 use front::Front;
 
+/// Where memory comes from, in the programs that stand alone: with musl's own allocator a request takes a fifth more work.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What went wrong, for the person at the terminal.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

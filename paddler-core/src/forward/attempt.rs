@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER, TRAILER};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, set_length, settle_length, strip_hop_by_hop};
@@ -30,7 +30,7 @@ use super::timeouts::{Allowed, Stages, WHOLE};
 use super::trace;
 use super::upgrade;
 use super::waiting::Place;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::status::Published;
 use crate::upstream::{
@@ -207,7 +207,7 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
             lease: &mut lease,
             progress,
         };
-        timeout(after, upstream.call(request)).await
+        timeout_at(clock::after(sent, after), upstream.call(request)).await
     };
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
     let Ok(result) = result else {

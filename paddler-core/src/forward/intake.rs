@@ -204,8 +204,9 @@ impl Upload<'_> {
             return Err(too_large(self.options.max_body));
         }
         let most = self.options.max_buffered;
-        let until = after(Instant::now(), GIVING_WAY);
+        let mut until = None;
         while !held.charge(bytes, most) {
+            let until = *until.get_or_insert_with(|| after(Instant::now(), GIVING_WAY));
             let missing = self.budget.held().saturating_add(bytes).saturating_sub(most);
             if !self.budget.behind.make_room(&self.pace, missing, until).await {
                 let message =

@@ -17,6 +17,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::accept::{Connection, Io, Kind};
+use super::woken::Woken;
 
 /// How often a client is looked at where the system does not tell by itself that it has hung up, or tells too much.
 const LOOK: Duration = Duration::from_millis(250);
@@ -70,6 +71,7 @@ impl Line {
             closer,
             idle,
             stalled: None,
+            reads: Woken::new(),
         };
         (line, io)
     }
@@ -182,6 +184,8 @@ pub(super) struct LineIo {
     closer: Option<OwnedWriteHalf>,
     idle: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// hyper looks for a hang-up with each piece that it writes.
+    reads: Woken,
 }
 
 impl LineIo {
@@ -233,8 +237,13 @@ impl Drop for LineIo {
 }
 
 impl AsyncRead for LineIo {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut &*self.line).poll_read(cx, buf)
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { line, reads, .. } = &mut *self;
+        reads.poll(cx, |cx| Pin::new(&mut &**line).poll_read(cx, buf))
     }
 }
 

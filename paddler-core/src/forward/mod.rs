@@ -162,6 +162,7 @@ mod upgrade;
 mod usage;
 mod vetting;
 mod waiting;
+mod woken;
 
 pub use accept::{Accept, Connection, OverTls, Peer, let_in};
 pub use acquire::Acquired;

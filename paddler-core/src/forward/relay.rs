@@ -21,6 +21,7 @@ use super::owners::Learner;
 use super::refusal::Refusal;
 use super::story::Story;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
+use super::woken::Woken;
 use crate::clock::{Clock, after};
 use crate::health::{Fault, Verdict};
 use crate::observe::{End, InFlight, Metrics};
@@ -37,6 +38,8 @@ pub(super) struct Relay {
     lease: Option<Lease>,
     /// Made when a byte is first waited for: a short answer never does.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Made then, too: a server asks more than once for each event, and is told at once that nothing has come since.
+    woken: Option<Woken>,
     /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
     due: Option<Instant>,
     stages: Stages,
@@ -128,6 +131,7 @@ impl Relay {
         let mut relay = Self {
             body,
             lease: Some(lease),
+            woken: None,
             timer: None,
             due: None,
             stages,
@@ -272,6 +276,43 @@ impl Relay {
 }
 
 impl Relay {
+    /// What comes next of the body, or that it has not come in time.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(None) => {
+                self.finish();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(bytes) = frame.data_ref() {
+                    self.saw(bytes);
+                }
+                if let Some(trailers) = frame.trailers_mut() {
+                    // Over HTTP/2 these would be an error; how long the body is, is known by now (RFC 9110, 6.5.1).
+                    strip_hop_by_hop(trailers, &[]);
+                    trailers.remove(CONTENT_LENGTH);
+                }
+                if self.body.is_end_stream() {
+                    self.finish();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            // A server lets go of what it has not written when a body fails: the bytes before that are for the client.
+            Poll::Ready(Some(Err(error))) if self.events.is_none() && self.unwritten => {
+                self.unwritten = false;
+                self.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Some(Err(error))) => self.cut(BROKE_OFF, error),
+            Poll::Pending => {
+                self.unwritten = false;
+                ready!(self.poll_timer(cx));
+                self.cut_late()
+            }
+        }
+    }
+
     /// A time limit is over: that of the whole, or of silence.
     fn cut_late(&mut self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.is_over() {
@@ -304,39 +345,16 @@ impl HttpBody for Relay {
         if let Some(error) = this.broken.take() {
             return this.cut(BROKE_OFF, error);
         }
-        match Pin::new(&mut this.body).poll_frame(cx) {
-            Poll::Ready(None) => {
-                this.finish();
-                Poll::Ready(None)
+        let Some(mut woken) = this.woken.take() else {
+            let polled = this.poll_body(cx);
+            if polled.is_pending() {
+                this.woken = Some(Woken::new());
             }
-            Poll::Ready(Some(Ok(mut frame))) => {
-                if let Some(bytes) = frame.data_ref() {
-                    this.saw(bytes);
-                }
-                if let Some(trailers) = frame.trailers_mut() {
-                    // Over HTTP/2 these would be an error; how long the body is, is known by now (RFC 9110, 6.5.1).
-                    strip_hop_by_hop(trailers, &[]);
-                    trailers.remove(CONTENT_LENGTH);
-                }
-                if this.body.is_end_stream() {
-                    this.finish();
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            // A server lets go of what it has not written when a body fails: the bytes before that are for the client.
-            Poll::Ready(Some(Err(error))) if this.events.is_none() && this.unwritten => {
-                this.unwritten = false;
-                this.broken = Some(error);
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Poll::Ready(Some(Err(error))) => this.cut(BROKE_OFF, error),
-            Poll::Pending => {
-                this.unwritten = false;
-                ready!(this.poll_timer(cx));
-                this.cut_late()
-            }
-        }
+            return polled;
+        };
+        let polled = woken.poll(cx, |cx| this.poll_body(cx));
+        this.woken = Some(woken);
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -315,7 +315,8 @@ impl Router {
         let options = self.0.options.load_full();
         let id = trace::request_id(&parts.headers, || self.0.places.next_seed());
         // A warning is what it is for, so it is there wherever warnings are.
-        let span = warn_span!("request", id = id.to_str().unwrap_or_default());
+        // The id is visible ASCII, and as it stands it is written at once: in quotes it would be so letter by letter.
+        let span = warn_span!("request", id = %id.to_str().unwrap_or_default());
         let mut arrival = Arrival {
             metrics: metrics.clone(),
             in_flight: Some(metrics.arrived()),

@@ -155,16 +155,12 @@ impl<'a> Sending<'a> {
         };
         if !std::mem::replace(&mut self.was_placed, true) {
             // Who finds no place adds nothing to what may be sent again.
-            retries.request(clock.now());
-            let facts = self.chain.facts();
-            metrics.waited(Priority::of(facts.priority), clock.now().since(facts.arrived));
+            let (now, facts) = (clock.now(), self.chain.facts());
+            retries.request(now);
+            metrics.waited(Priority::of(facts.priority), now.since(facts.arrived));
         }
-        if let Some(model) = self
-            .chain
-            .facts()
-            .model
-            .as_ref()
-            .filter(|_| self.chain.has_others())
+        let model = self.chain.facts().model.as_ref();
+        if let Some(model) = model.filter(|_| self.chain.has_others())
             && self.outgoing.model.as_ref() != Some(model)
         {
             self.outgoing.ask_for(model)?;

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use http::header::CONNECTION;
+use http::header::{CONNECTION, UPGRADE};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -26,6 +26,7 @@ use super::line::{Line, LineIo};
 use super::server::ServeOptions;
 use super::upgrade::Within;
 use super::vetting::vet;
+use super::woken::before;
 use crate::config::LEAST_HEAD;
 use crate::request::Dialect;
 
@@ -56,7 +57,9 @@ where
 
     fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + use<S> {
         request.extensions_mut().insert(self.peer);
-        request.extensions_mut().insert(self.within.clone());
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(self.within.clone());
+        }
         #[cfg(feature = "tls")]
         if self.over_tls {
             request.extensions_mut().insert(OverTls);
@@ -91,13 +94,13 @@ where
 {
     let (line, io) = Line::new(connection, serving.options.client_idle);
     let within = serving.within.clone();
-    let result = tokio::select! {
-        // First: how it ended by itself counts.
-        biased;
-        result = speak(io, line.clone(), serving) => result,
-        // All that goes on for it is dropped.
-        () = line.hung_up() => return,
+    let result = {
+        let speaking = pin!(speak(io, line.clone(), serving));
+        // How it ended by itself counts first.
+        before(speaking, pin!(line.hung_up())).await
     };
+    // The client has hung up: all that went on for it is dropped.
+    let Some(result) = result else { return };
     if let Err(error) = &result {
         tracing::debug!(%error, "a client's connection has ended");
     }
@@ -255,10 +258,9 @@ where
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades()
     });
-    let result = tokio::select! {
-        biased;
-        result = connection.as_mut() => result,
-        () = stop => {
+    let result = match before(connection.as_mut(), pin!(stop)).await {
+        Some(result) => result,
+        None => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -32,11 +32,10 @@ pub(super) fn request_id(headers: &HeaderMap, draw: impl FnMut() -> u64) -> Head
 
 /// 32 digits.
 fn hex(mut draw: impl FnMut() -> u64) -> HeaderValue {
-    let mut text = Text::default();
-    // It has room for as many digits, all of which may stand in a header.
-    let written = write!(text, "{:016x}{:016x}", draw(), draw());
-    debug_assert!(written.is_ok());
-    value(&text)
+    let drawn = u128::from(draw()) << 64 | u128::from(draw());
+    let digit = |at: usize| b"0123456789abcdef"[(drawn >> (4 * (31 - at)) & 0xf) as usize];
+    let digits: [u8; 32] = std::array::from_fn(digit);
+    HeaderValue::from_bytes(&digits).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// Gives an answer the id of its request. What the upstream calls it goes on under another name, so that both can be found.

@@ -44,6 +44,10 @@ fn check_host<B>(request: &mut Request<B>) -> Result<(), Refusal> {
             }
         };
     };
+    // In HTTP/1.1 there is nothing to compare it with, and it need not be taken apart.
+    if request.version() == Version::HTTP_11 && target.is_none() && is_plain(host.as_bytes()) {
+        return Ok(());
+    }
     let authority = Authority::try_from(host.as_bytes());
     let authority = authority
         .ok()
@@ -59,6 +63,15 @@ fn check_host<B>(request: &mut Request<B>) -> Result<(), Refusal> {
     }
     name_host(request.headers_mut(), target.as_ref());
     Ok(())
+}
+
+/// Whether a host is written as nearly all are: a name or an address of version 4, and perhaps a port.
+fn is_plain(host: &[u8]) -> bool {
+    let mut parts = host.splitn(2, |byte| *byte == b':');
+    let (name, port) = (parts.next().unwrap_or_default(), parts.next());
+    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let is_port = |port: &[u8]| (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit);
+    !name.is_empty() && name.iter().all(in_name) && port.is_none_or(is_port)
 }
 
 fn name_host(headers: &mut HeaderMap, target: Option<&Authority>) {
@@ -167,6 +180,21 @@ mod tests {
         assert!(!ok(h2, "http://a/", &[("host", "b")]) && !ok(h2, "http://a/", &[("host", "")]));
         assert!(ok(h2, "http://a/", &[("host", "A")]) && ok(h2, "http://a/", &[]));
         assert!(ok(h2, "/", &[("host", "a")]) && !ok(h2, "/", &[]));
+    }
+
+    #[test]
+    fn what_is_plain_is_a_host() {
+        for plain in ["a", "a:80", "127.0.0.1:8080", "a-b.example"] {
+            assert!(
+                is_plain(plain.as_bytes()) && plain.parse::<Authority>().is_ok(),
+                "{plain}"
+            );
+        }
+        for other in [
+            "", ":80", "a:", "a:b", "a:1:2", "a@b", "a,b", "a b", "[::1]", "a:999999", "\u{e4}",
+        ] {
+            assert!(!is_plain(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

@@ -27,16 +27,16 @@ pub(crate) fn run_counted(cases: Vec<Case>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The instructions of each case, in order.
-pub(crate) fn count() -> Result<Vec<u64>, Failure> {
+/// The instructions of each case whose name contains this, in order.
+pub(crate) fn count(only: Option<&str>) -> Result<Vec<u64>, Failure> {
     let folder = std::env::temp_dir().join(format!("paddler-gates-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let result = count_in(&folder);
+    let result = count_in(&folder, only);
     std::fs::remove_dir_all(&folder)?;
     result
 }
 
-fn count_in(folder: &Path) -> Result<Vec<u64>, Failure> {
+fn count_in(folder: &Path, only: Option<&str>) -> Result<Vec<u64>, Failure> {
     let out = folder.join("out");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no"])
@@ -48,6 +48,7 @@ fn count_in(folder: &Path) -> Result<Vec<u64>, Failure> {
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe()?)
         .arg("--counted")
+        .args(only.iter().flat_map(|only| ["--only", only]))
         .output()
         .map_err(|error| format!("valgrind cannot be started ({error}): apt-get install -y valgrind"))?;
     if !output.status.success() {

@@ -14,11 +14,15 @@ use paddler_benches::bodies::Sample;
 use paddler_benches::harness::Failure;
 use paddler_benches::pools;
 
+use super::proxied::{self, Work};
+
 /// One thing that is counted.
 pub(crate) struct Case {
     pub(crate) name: String,
     /// How often it runs while it is counted.
     pub(crate) runs: u32,
+    /// How often a run does what is counted.
+    pub(crate) times: u32,
     /// That it allocates is a fault by itself.
     pub(crate) never_allocates: bool,
     /// Makes all that it needs.
@@ -74,10 +78,21 @@ pub(crate) fn all() -> Vec<Case> {
             queue(waiting)
         }));
     }
+    for (name, work) in [("proxy/chat", Work::Chat), ("proxy/event", Work::Event)] {
+        all.push(Case {
+            times: proxied::MANY,
+            ..Case::new(name, 1, false, move || proxied::run(work))
+        });
+    }
     all
 }
 
 impl Case {
+    /// How often what is counted is done while it is counted.
+    pub(crate) fn all(&self) -> u64 {
+        u64::from(self.runs) * u64::from(self.times)
+    }
+
     fn new(
         name: impl Into<String>,
         runs: u32,
@@ -87,6 +102,7 @@ impl Case {
         Self {
             name: name.into(),
             runs,
+            times: 1,
             never_allocates,
             make: Box::new(make),
         }

@@ -231,8 +231,7 @@ impl Finder {
         let (lease, picks, record) = self.walks.timed(seed, || Scratch::with(reserve))?;
         let next = picks.iter().skip(1).filter_map(|next| snapshot.spec(next));
         let alternatives = next.map(|spec| spec.id.clone()).collect();
-        let entry = snapshot.find(lease.upstream().as_str());
-        let spec = entry.map(|entry| entry.spec());
+        let spec = picks.first().and_then(|leased| snapshot.spec(leased));
         match spec.and_then(|spec| Some((spec.extensions.get::<Transport>()?, spec))) {
             Some((transport, spec)) => {
                 let place = Place {

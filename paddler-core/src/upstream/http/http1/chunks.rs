@@ -62,6 +62,31 @@ enum At {
     Over,
 }
 
+impl At {
+    /// What nearly all servers write here, if that is what stands there as a whole, and how long it is: what is written
+    /// otherwise is read byte by byte.
+    fn usual(self, bytes: &[u8]) -> Option<(Self, usize)> {
+        match self {
+            Self::DataEnd(false) if bytes.starts_with(b"\r\n") => Some((Self::default(), 2)),
+            Self::Length(0, 0) => {
+                let digit = |byte: &u8| (*byte as char).to_digit(16).map(u64::from);
+                let mut length = 0;
+                for (read, byte) in bytes.iter().take(usize::from(MOST_DIGITS)).enumerate() {
+                    match digit(byte) {
+                        Some(digit) => length = length << 4 | digit,
+                        None => {
+                            let whole = length > 0 && bytes[read..].starts_with(b"\r\n");
+                            return whole.then_some((Self::Data(length), read + 2));
+                        }
+                    }
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Default for At {
     fn default() -> Self {
         Self::Length(0, 0)
@@ -95,7 +120,14 @@ impl Chunks {
                     };
                     return Ok(Step::Data(taken as usize));
                 }
-                _ => self.frame(*byte)?,
+                at => {
+                    if let Some((after, taken)) = at.usual(&bytes[read..]) {
+                        self.at = after;
+                        read += taken;
+                        continue;
+                    }
+                    self.frame(*byte)?;
+                }
             }
             read += 1;
         }

@@ -23,10 +23,17 @@ pub(super) struct Lines {
 impl Lines {
     /// Behind the empty line, once it is there. `bytes` are those of the call before, and more.
     pub(super) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
-        for byte in &bytes[self.seen..] {
+        loop {
+            let rest = &bytes[self.seen..];
+            if !self.after_cr {
+                let run = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+                let run = run.unwrap_or(rest.len());
+                (self.seen, self.open) = (self.seen + run, self.open + run);
+            }
+            let Some(byte) = bytes.get(self.seen) else { break };
             self.seen += 1;
             if self.seen > MOST_BYTES {
-                return Err(Malformed::from("its head is longer than 256 KiB"));
+                break;
             }
             match (self.after_cr, byte) {
                 (true, b'\n') if self.open == 0 => return Ok(Some(self.seen)),
@@ -39,9 +46,12 @@ impl Lines {
                 }
                 (true, _) => return Err(Malformed::from("a CR stands alone")),
                 (false, b'\r') => self.after_cr = true,
-                (false, b'\n') => return Err(Malformed::from("an LF stands alone")),
-                (false, _) => self.open += 1,
+                // The run before it ends at nothing else.
+                (false, _) => return Err(Malformed::from("an LF stands alone")),
             }
+        }
+        if self.seen > MOST_BYTES {
+            return Err(Malformed::from("its head is longer than 256 KiB"));
         }
         Ok(None)
     }
