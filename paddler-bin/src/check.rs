@@ -29,7 +29,7 @@ pub(crate) fn check(check: &Check) -> Result<(), Failure> {
     if config.upstreams.len() + listed.len() > 0 {
         for (name, model) in config.vain_fallbacks(&listed) {
             tracing::warn!(
-                "{file}: models.{name}.fallback: no upstream has {model:?}, so nobody falls back to it"
+                "{file}: models.{name}.fallback: no upstream of it has {model:?}; unless an agent or the API brings one, nobody falls back to it"
             );
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use paddler_core::request::{ModelRules as CoreRules, ModelSettings};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -65,6 +66,25 @@ impl ModelRules {
         settings.set_item("rewrite_response", rewrite_response)?;
         settings.set_item("timeouts", times)?;
         Ok(settings)
+    }
+
+    /// Which models serve a request, in order, when its own has no place, and how long one waits for each, in seconds.
+    fn fallback(&self, facts: &Bound<'_, Facts>) -> Option<(Vec<String>, f64)> {
+        let fallback = self.rules.fallback(&facts.get().0)?;
+        let models = fallback.models.iter().map(|model| model.to_string());
+        Some((models.collect(), fallback.patience.as_secs_f64()))
+    }
+
+    /// The facts of the same request for another model, which serves it instead.
+    fn instead(&self, facts: &Bound<'_, Facts>, model: &str) -> PyResult<Facts> {
+        let named = self.rules.fallback(&facts.get().0);
+        let of_chain = named.and_then(|named| named.models.into_iter().find(|other| **other == *model));
+        let Some(model) = of_chain else {
+            let message =
+                format!("its model does not fall back to {model:?}: `fallback` says to which it does");
+            return Err(PyValueError::new_err(message));
+        };
+        Ok(Facts(facts.get().0.instead(&model)))
     }
 
     /// All models that a request for this name may get by its rule.

@@ -67,6 +67,21 @@ def test_settings_are_those_of_the_name_and_then_of_the_model() -> None:
     assert rules.settings(Facts(model="other")) == settings
 
 
+def test_a_fallback_is_asked_for_in_order_and_no_other() -> None:
+    rules = ModelRules({"big": {"fallback": ["small", "far"], "patience": "2s"}})
+    facts = rules.resolve(Facts(model="big"))
+    assert rules.fallback(facts) == (["small", "far"], 2.0)
+    assert rules.fallback(Facts(model="small")) is None
+    board = paddler.Board()
+    board.upsert("a", "http://10.0.0.1:8000", models=["small"], traffic="fallback")
+    board.report("a", paddler.Report(health="ready"))
+    with pytest.raises(paddler.Refused):
+        board.acquire(Facts(model="small")).complete()
+    board.acquire(rules.instead(facts, "small")).complete()
+    with pytest.raises(ValueError, match="does not fall back to \"other\""):
+        rules.instead(facts, "other")
+
+
 def test_a_pick_goes_to_who_has_what_is_meant_and_says_so() -> None:
     board = paddler.Board("gateway")
     for name in ["llama-3", "small"]:

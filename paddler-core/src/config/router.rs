@@ -6,7 +6,7 @@
 //! upstreams:
 //!   - id: gpu-1                     # default: host:port of the url
 //!     url: http://10.0.0.3:8080
-//!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, triton, ollama, openai, paddler
+//!     engine: auto                  # or llamacpp, vllm, sglang, trtllm, triton, ollama, openai, anthropic, paddler
 //!     metrics_url: http://10.0.0.3:9400/metrics   # where they do not stand where this engine has them
 //!     labels: {zone: a}
 //!     models: [llama-3, {id: sql, aliases: [text2sql], parent: llama-3}]   # or any; default: ask the engine
@@ -14,13 +14,14 @@
 //!     context: 8192                 # tokens of a prompt and its answer; default: ask the engine
 //!     max_in_flight: 4
 //!     max_sequences: 256
+//!     traffic: all                  # or named, fallback
 //!     api_key_file: /run/secrets/gpu-1
 //!     http2: auto                   # or never, always
 //!     host: rewrite                 # or keep
 //!     tls: {ca: ca.pem, certificate: own.pem, key: own.key, server_name: gpu-1}   # with an https url
 //!     timeouts: {connect: 500ms, first_byte: 30m, idle: 2m}
 //! upstreams_file: upstreams.yaml    # more of them
-//! models: {gpt-4o: llama-3, gpt-*: llama-3, chat: {targets: [{model: llama-3, weight: 90}, {model: llama-4, weight: 10}]}}
+//! models: {gpt-4o: llama-3, gpt-*: llama-3, big: {fallback: [small], patience: 5s}, chat: {targets: [{model: llama-3, weight: 90}, {model: llama-4, weight: 10}]}}
 //! tree: gateway                     # or nodes, with signals beside them
 //! queue: {max_requests: 30, max_wait: 10s, max_wait_starting: 60s, min_shares: {standard: 25%, sheddable: 5%}}
 //! limits: {body: 64MiB, buffered_bodies: 1GiB, headers: 64KiB, connections: 4096, streams: 128, header_timeout: 75s,

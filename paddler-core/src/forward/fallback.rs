@@ -101,6 +101,11 @@ impl<'a> Chain<'a> {
         Some((other, self.rule.as_ref()?))
     }
 
+    /// The model that it is for.
+    pub(super) fn own_model(&self) -> Option<&str> {
+        self.own.model.as_deref()
+    }
+
     /// Whether it asks for its own model now.
     pub(super) fn is_own(&self) -> bool {
         self.at == 0

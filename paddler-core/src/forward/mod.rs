@@ -59,7 +59,7 @@
 //! | `models_unknown` | 503 | nobody is known to have the model, and some have not told yet |
 //! | `not_labelled`, `not_in_subset`, `excluded` | 503 | the tree, the host or what was tried already leaves nobody |
 //! | `unreachable`, `upstream_refused` | 503 | no connection could be made; an upstream refused, and its answer could not be read |
-//! | `attempts` | 503 | it was sent `retry.attempts` times, each time in vain |
+//! | `attempts` | 503 | it was sent `retry.attempts` times for each model, each time in vain |
 //! | `stopping` | 503 | of `/health`: the router is going away |
 //! | `first_byte_timeout`, `whole_timeout` | 504 | no answer in time (`timeouts`) |
 //! | `loop` | 508 | an upstream leads back to this router |

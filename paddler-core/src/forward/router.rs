@@ -267,8 +267,8 @@ impl Router {
     /// A filter, cost or condition of the host's has panicked: in which node, and no more.
     pub fn explain(&self, facts: &RequestFacts, most: usize) -> Result<Explained, NodePanicked> {
         let mut facts = facts.clone();
-        self.0.options.load().models.resolve(&mut facts);
         let options = self.0.options.load();
+        options.models.resolve(&mut facts);
         let walk = |facts: &RequestFacts| self.0.places.explain(facts, most).map_err(NodePanicked);
         let others = options
             .models

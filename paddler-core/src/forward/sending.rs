@@ -166,7 +166,8 @@ impl<'a> Sending<'a> {
             self.outgoing.ask_for(model)?;
             if let Some((to, rule)) = self.chain.instead() {
                 metrics.fell_back(rule, to, &published.load());
-                tracing::debug!(model = %rule, %to, "no place for its own model");
+                let own = self.chain.own_model().unwrap_or_default();
+                tracing::debug!(model = own, %rule, %to, "falls back: its own model has no place, or gave no answer");
             }
         }
         Ok(Ok(place))

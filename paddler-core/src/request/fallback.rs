@@ -12,6 +12,9 @@ use super::models::{ModelRule, ModelRuleFault, REST, is_name};
 /// once where nobody has a model, nobody who has it is able, or as many wait as may. So it is too where an upstream has refused or
 /// lost the request, which may be sent again, and nobody else has the model.
 ///
+/// Whoever may ask for its own model may be served by these: a client's list of models is about the name that he asks for. Its
+/// times ([`ModelSettings::timeouts`](super::ModelSettings::timeouts)), too, stay those of its own model.
+///
 /// When all were asked, the request waits for what is left of its time at the last one whose upstreams are merely busy; if there is
 /// none, at its own.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -158,19 +158,21 @@ impl Frozen {
         }
     }
 
-    /// Where there is less room for the model that is asked for than for all, that counts.
+    /// Where there is less room for the model that is asked for than for all, that is the limit.
     fn rooms(&mut self, snapshot: &Snapshot, ask: &Ask<'_>) {
         let Some(model) = ask.facts.model else { return };
         for place in &snapshot.columns.with_rooms {
             let entry = snapshot.entry(UpstreamIndex(*place));
             let room = entry.and_then(|entry| entry.rooms.reserve(model));
             let at = *place as usize;
-            let whole = self.weight.get_mut(at).zip(self.limit.get_mut(at));
+            let whole = self.weight.get(at).zip(self.limit.get_mut(at));
             let (Some(room), Some((weight, limit))) = (room, whole) else {
                 continue;
             };
-            if room.left() < Reserve::new(0, *limit, *weight).left() {
-                (*weight, *limit) = (room.weight(), room.limit());
+            // A request that is heavier than the whole room fits while that is empty, and so while there is room in all.
+            let alone = room.weight() == 0 && room.limit() > 0 && ask.facts.weight > room.limit();
+            if !alone && room.left() < Reserve::new(0, *limit, *weight).left() {
+                *limit = weight.saturating_add(room.left());
             }
         }
     }

@@ -135,7 +135,8 @@ pub enum Engine {
     Paddler,
 }
 
-/// Which requests reach an upstream.
+/// Which requests reach an upstream. An endpoint of the kind [`Engine::Openai`] that does not get all counts as
+/// [somebody else's API](UpstreamSpec::is_hosted).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -335,8 +336,10 @@ impl UpstreamSpec {
         by_name || host.parse().is_ok_and(by_address)
     }
 
-    /// Whether it is somebody else's API, which is asked nothing that it need not be, and told nothing of clients: an
-    /// [`Openai`](Engine::Openai) that does not get [all](Traffic::All), and any [`Anthropic`](Engine::Anthropic).
+    /// Whether it is somebody else's API: an [`Openai`](Engine::Openai) that does not get [all](Traffic::All), and any
+    /// [`Anthropic`](Engine::Anthropic). It is not asked how it is, and counts as ready; for its models only where they are not written
+    /// here. It gets no headers that tell where a client is (`Forwarded`, `X-Forwarded-*`, `X-Real-IP`), nor those for routers
+    /// (`x-paddler-*`).
     pub fn is_hosted(&self) -> bool {
         match self.engine {
             Engine::Anthropic => true,

@@ -272,6 +272,16 @@ class ModelRules:
         """
     def settings(self, facts: Facts) -> ModelSettings:
         """What is special about a request, by the name that it asks for and the model that is meant."""
+    def fallback(self, facts: Facts) -> tuple[list[str], float] | None:
+        """Which models serve a request, in order, when its own has no place, and how many seconds one waits for each before the
+        next; `None`: its rule names none. Board and queue do not go by it: ask for `instead` where a pick or a wait is in vain.
+        """
+    def instead(self, facts: Facts, model: str) -> Facts:
+        """The facts of the same request for another model of its `fallback`, so that upstreams with the traffic `fallback` may serve
+        it, too.
+
+        Raises `ValueError` where the rule does not name that model.
+        """
     def targets(self, name: str) -> list[str]:
         """All models that a request for this name may get by its rule. None: it is what it says."""
     def aliases(self) -> list[str]:

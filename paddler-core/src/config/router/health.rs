@@ -38,7 +38,8 @@ pub struct HealthRules {
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Retry {
-    /// How often a request is sent at most, the first time included, 1 to 1000. Default 16: one that waits for its only
+    /// How often a request is sent at most for one model, the first time included, 1 to 1000; for each that it
+    /// [falls back](crate::request::Fallback) to as often again, and each sending that is no first one within `share` and `per_second`. Default 16: one that waits for its only
     /// upstream to load asks about once a second for as long as it may wait.
     pub attempts: u32,
     /// The share of requests that may be sent again though an upstream has seen them, 0 to 10, over the last ten seconds.

@@ -10,6 +10,7 @@ use super::fill::{file, step};
 use crate::config::fault::Faults;
 use crate::config::read::{At, Fields};
 use crate::config::value::{Kind, quoted};
+use crate::source::{Endpoint, Plan};
 use crate::upstream::address::{Address, is_host, is_of_paddler, parse, parse_page, service_domain};
 use crate::upstream::{
     Abilities, Capability, Engine, HostHeader, Http2, ModelEntry, Models, Protocol, Tls, Traffic, UpstreamId,
@@ -155,7 +156,7 @@ fn metrics_url(at: &At<'_>, engine: Engine, dns: bool, faults: &mut Faults) -> O
             problem,
             "leave it out, or write an upstream for each of them",
         );
-    } else if matches!(engine, Engine::Openai | Engine::Ollama | Engine::Paddler) {
+    } else if !Plan::of(engine).asks(0).any(Endpoint::is_metrics) {
         at.fault_mend(
             faults,
             "no metrics are read of this kind of engine",

@@ -1,6 +1,6 @@
 //! What of a request does somebody else's API get?
 //!
-//! Its own key in the form that it reads, and nothing of the client but what he asks.
+//! Its own key in the form that it reads, and neither where the client is nor, with [`Traffic::Fallback`], his key. His other headers pass.
 
 use http::header::{AUTHORIZATION, FORWARDED};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -29,7 +29,7 @@ const WHENCE: [&str; 4] = [
 pub(super) struct Hosted {
     key: Option<UpstreamKey>,
     anthropic: bool,
-    /// It is told nothing of clients.
+    /// It is not told where clients are.
     is_hosted: bool,
     /// A client's key is for his own model.
     keeps_keys: bool,
