@@ -25,7 +25,7 @@ use super::body::{Body, BoxError};
 use super::headers::{ABOUT_THE_ANSWER, set_length, settle_length, strip_hop_by_hop};
 use super::held::Held;
 use super::refusal::{REASON, Refusal, is_of_the_router};
-use super::rewrite::{self, Naming};
+use super::rewrite::Naming;
 use super::timeouts::{Allowed, Stages, WHOLE};
 use super::trace;
 use super::upgrade;
@@ -34,7 +34,7 @@ use crate::clock::{self, Clock};
 use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::status::Published;
 use crate::upstream::{
-    CallError, Carried, Dispatch, Lease, NewConnection, Progress, Sent, ServedBy, UpstreamId,
+    CallError, Carried, Dispatch, Instead, Lease, NewConnection, Progress, Sent, ServedBy, UpstreamId,
 };
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
@@ -72,10 +72,7 @@ impl Outgoing {
             set_length(&mut self.headers, self.held.bytes());
         }
         self.uri = self.naming.in_uri(std::mem::take(&mut self.uri), model)?;
-        let before = self.model.replace(model.clone());
-        if let (Some(before), true) = (before, self.websocket) {
-            self.uri = rewrite::in_query(std::mem::take(&mut self.uri), &before, model)?;
-        }
+        self.model = Some(model.clone());
         if let Some((_, dispatch)) = &mut self.carried {
             dispatch.model = Some(model.clone());
             dispatch.rewritten |= changed;
@@ -179,6 +176,8 @@ pub(super) struct How<'a> {
     pub(super) replayable: bool,
     /// It may have been sent before, and is not sent again after this: so not into a connection that was used before.
     pub(super) replay: bool,
+    /// Another model serves it than its own.
+    pub(super) instead: bool,
     /// What the upstream is told of the trace, if that is about this attempt.
     pub(super) traceparent: Option<&'a HeaderValue>,
 }
@@ -199,6 +198,9 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     let (after, word) = stages.head(sent);
     let (mut request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
     request.extensions_mut().insert(progress.clone());
+    if how.instead {
+        request.extensions_mut().insert(Instead);
+    }
     if let Some(traceparent) = how.traceparent {
         trace::set_parent(request.headers_mut(), traceparent.clone());
     }

@@ -53,7 +53,9 @@ impl NoPlace {
                 }
                 refusal = refusal.with_length(known.facts.least_tokens, &snapshot);
                 if refusal.reason == "model_not_found" {
-                    refusal.message = format!("{}; known: {}", refusal.message, known.models());
+                    let models = known.models();
+                    let models = if models.is_empty() { "none" } else { &models };
+                    refusal.message = format!("{}; known: {models}", refusal.message);
                 }
                 refusal
             }

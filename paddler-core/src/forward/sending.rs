@@ -146,7 +146,6 @@ impl<'a> Sending<'a> {
             clock,
             metrics,
             retries,
-            published,
             ..
         } = self.means;
         let place = match self.chain.place(places, &self.tried, clock).await {
@@ -165,7 +164,6 @@ impl<'a> Sending<'a> {
         {
             self.outgoing.ask_for(model)?;
             if let Some((to, rule)) = self.chain.instead() {
-                metrics.fell_back(rule, to, &published.load());
                 let own = self.chain.own_model().unwrap_or_default();
                 tracing::debug!(model = own, %rule, %to, "falls back: its own model has no place, or gave no answer");
             }
@@ -183,6 +181,7 @@ impl<'a> Sending<'a> {
         } = self.means;
         let instead = self.chain.instead().map(|(model, _)| model.clone());
         self.shown.placed(&place, instead.as_ref());
+        let is_instead = instead.is_some();
         let traceparent = self.story.placed(&mut place, instead, || places.next_seed());
         self.once = place.upstream.sends_once();
         let how = How {
@@ -191,6 +190,7 @@ impl<'a> Sending<'a> {
             once: self.once,
             replayable: self.chain.facts().replayable && !self.once,
             replay: self.replayed,
+            instead: is_instead,
             traceparent: traceparent.as_ref(),
         };
         let mut owed = place.owed.take();
@@ -205,6 +205,9 @@ impl<'a> Sending<'a> {
             Ok(answered) => {
                 if let Some(owed) = &mut owed {
                     owed.answered();
+                }
+                if let Some((to, rule)) = self.chain.instead() {
+                    self.means.metrics.fell_back(rule, to, &published.load());
                 }
                 ControlFlow::Break(Ok(Outcome::Live(answered, owed)))
             }

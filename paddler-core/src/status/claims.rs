@@ -1,12 +1,13 @@
 //! Whose word counts where several sources tell of one upstream?
 //!
 //! Sources stand in an order, and the earlier one's word counts. One upstream that is told under two names, by two sources, is
-//! one: what listens at one host and port gets one share, under the earlier source's name. It leaves when nobody tells of it any
+//! one: what listens at one host and port, below one path, gets one share, under the earlier source's name. It leaves when nobody tells of it any
 //! more; who is left then counts. A source that has ended goes on to be believed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::StatusEvent;
+use crate::upstream::address::{Address, parse};
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// Where a source stands in the order.
@@ -15,8 +16,8 @@ pub(super) type Rank = usize;
 /// The host's own word comes before that of any source.
 pub(super) const HOST: Rank = 0;
 
-/// A host and a port.
-type Place = (String, u16);
+/// A host and a port, and the path there.
+type Place = Address;
 
 /// What each source tells.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub(super) struct Claims {
 }
 
 fn place(spec: &UpstreamSpec) -> Option<Place> {
-    spec.host_and_port().ok()
+    Some(parse(&spec.url).ok()?.place())
 }
 
 impl Claims {

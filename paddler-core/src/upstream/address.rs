@@ -20,10 +20,12 @@ impl Address {
         &self.path
     }
 
-    /// The same place without its path.
+    /// The same in the form that two have which are one: at one host and port, below one path.
     pub(crate) fn place(&self) -> Self {
+        let path = if self.path == V1 { "" } else { &self.path };
         Self {
-            path: String::new(),
+            path: path.to_owned(),
+            tls: false,
             ..self.clone()
         }
     }
@@ -69,6 +71,7 @@ impl Address {
         let address = Self {
             tls: false,
             port: 8002,
+            path: String::new(),
             ..self
         };
         (address, METRICS.to_owned())

@@ -121,7 +121,7 @@ impl Lease {
 
     /// The answer has come to its end, or the upstream has refused the work: the engine is free.
     pub fn complete(mut self) {
-        // Whoever waits is told of it by the other.
+        // First, as whoever waits looks when the ledger tells him.
         self.room = None;
         if let Some(taken) = self.taken.take() {
             if self.answered {
@@ -156,11 +156,12 @@ impl Lease {
         let moved = ledger
             .take_over(upstream.0, entry.tenancy, take, taken)
             .ok_or(upstream)?;
+        // Whoever waits looks when the ledger tells him, and finds the room free then.
+        self.room = None;
         if let Some(left) = self.taken.replace(moved) {
             ledger.give_back(left);
         }
         self.id = entry.spec.id.clone();
-        self.room = None;
         Ok(())
     }
 }

@@ -47,6 +47,8 @@ pub use spec::{
 };
 
 #[cfg(feature = "proxy")]
+pub(crate) use transport::Instead;
+#[cfg(feature = "proxy")]
 pub use transport::{
     CallError, Carried, Connect, Dispatch, NewConnection, Only, Progress, Sent, ServedBy, Transport,
     Upgraded, Upstream,

@@ -353,10 +353,10 @@ impl UpstreamSpec {
         parse(&self.url).is_ok_and(|address| address.tls())
     }
 
-    /// Whether both listen at one host and port, and so are one upstream.
+    /// Whether both listen at one host and port, below one path, and so are one upstream.
     pub fn same_place(&self, other: &Self) -> bool {
-        match (self.host_and_port(), other.host_and_port()) {
-            (Ok(own), Ok(other)) => own == other,
+        match (parse(&self.url), parse(&other.url)) {
+            (Ok(own), Ok(other)) => own.place() == other.place(),
             _ => false,
         }
     }

@@ -135,6 +135,10 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewConnection;
 
+/// An extension of a request that another model serves than its own: a key of the client's is not for whoever has that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Instead;
+
 /// The only upstreams that a request may go to: an extension of the request that the router gets. None that is
 /// known, or an empty list: 503 at once. Who is known and lets nobody in for now is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]

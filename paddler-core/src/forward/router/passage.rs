@@ -44,7 +44,7 @@ use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
 use crate::observe::{End, InFlight, Metrics, Trail};
 use crate::request::path::{PathError, normalise};
-use crate::request::{Dialect, RequestClass, RequestFacts, Route, Scanned, model_in};
+use crate::request::{Dialect, RequestClass, RequestFacts, Route, Scanned, Task, model_in};
 use crate::schedule::Detail;
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
@@ -178,7 +178,7 @@ impl Router {
             head.uri = naming.in_uri(head.uri, model)?;
             rewritten = naming.ask_for(model, &mut intake.held)?;
         }
-        let chain = passage.chain(&facts, naming.can_change() || head.websocket.is_some(), stays);
+        let chain = passage.chain(&facts, naming.can_change(), stays);
         let rename = passage.rename(&mut head, &chain);
         let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
         let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
@@ -349,6 +349,8 @@ impl<'a> Passage<'a> {
     fn chain<'f>(&self, facts: &'f RequestFacts, can_change: bool, stays: bool) -> Chain<'f> {
         let (rules, now) = (&self.options.models, self.inner.clock.now());
         match facts.class {
+            // What nobody knows may be anything, such as an order to somebody else's API.
+            RequestClass::Generate(Task::Other) => Chain::alone(facts),
             RequestClass::Generate(_) if can_change && !stays => Chain::of(facts, rules, now),
             RequestClass::Generate(_) if can_change && facts.only.is_some() => {
                 Chain::bound(facts, rules, now)

@@ -203,7 +203,8 @@ impl Asker {
             (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Health) => {
                 vllm::read_health(status, body, report);
             }
-            (Engine::Vllm | Engine::Sglang | Engine::Trtllm, Endpoint::Models) => {
+            // One of these that has no list is not what it is said to be.
+            (Engine::Vllm | Engine::Sglang | Engine::Trtllm | Engine::Triton, Endpoint::Models) => {
                 vllm::read_models(status, body, report);
             }
             (Engine::Triton, Endpoint::Ready) => triton::read_ready(status, body, report),
@@ -345,6 +346,8 @@ fn no_engine(told: &[(Endpoint, Answered)]) -> Report {
         format!("{statuses}: no engine; one that tells nothing of itself is one with `engine: openai`");
     let mut report = Report::new();
     report.health = Some(Health::Failing);
+    // Nobody need wait to hear which models it has.
+    report.models = Some(Models::Listed(Vec::new()));
     report.degrade(Signal::Health, paths.join(", "), found);
     report
 }

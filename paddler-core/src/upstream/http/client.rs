@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{HOST, UPGRADE};
-use http::uri::PathAndQuery;
 #[cfg(feature = "http2")]
 use http::uri::{Authority, Scheme};
+use http::uri::{InvalidUri, PathAndQuery};
 use http::{HeaderName, HeaderValue, Request, Response};
 #[cfg(feature = "http2")]
 use http::{Uri, Version};
@@ -31,7 +31,7 @@ use super::multiplex::{self, Multiplex};
 use super::pool::{Pool, Pooled};
 use crate::forward::{Body, BoxError};
 use crate::upstream::address::{self, Address};
-use crate::upstream::transport::{CallError, NewConnection, Progress, Sent, Upstream};
+use crate::upstream::transport::{CallError, Instead, NewConnection, Progress, Sent, Upstream};
 use crate::upstream::{Extensions, HostHeader, InvalidUrl, UpstreamSpec};
 
 /// Where Anthropic's clients put their key, and some engines look for one.
@@ -137,19 +137,26 @@ impl HttpUpstream {
         self.connector.route.doubt();
     }
 
-    fn prepare(&self, request: &mut Request<Body>) {
+    /// # Errors
+    /// The path cannot stand below that of the URL.
+    fn prepare(&self, request: &mut Request<Body>) -> Result<(), CallError> {
         let headers = request.headers_mut();
         let keep = self.keep_host && headers.contains_key(HOST);
         let host = headers.get(HOST).filter(|_| keep).unwrap_or(&self.host).clone();
         // There is one, whatever came.
         headers.insert(HOST, host);
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-        let path = self.address.path_for(path);
-        if let Some(path) = path.and_then(|path| path.parse().ok()) {
-            *request.uri_mut() = path;
+        if let Some(path) = self.address.path_for(path) {
+            *request.uri_mut() = path
+                .parse()
+                .map_err(|error: InvalidUri| CallError::new(Sent::No, error))?;
         }
-        let uri = request.uri().clone();
-        self.hosted.prepare(uri.path(), request.headers_mut());
+        let (uri, instead) = (
+            request.uri().clone(),
+            request.extensions().get::<Instead>().is_some(),
+        );
+        self.hosted.prepare(uri.path(), request.headers_mut(), instead);
+        Ok(())
     }
 
     /// Sends over a connection that is kept, while there is one, or else over a new one.
@@ -358,7 +365,7 @@ impl HttpUpstream {
 impl Upstream for HttpUpstream {
     async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         self.follow();
-        self.prepare(&mut request);
+        self.prepare(&mut request)?;
         Ok(self.dispatch(request).await?)
     }
 

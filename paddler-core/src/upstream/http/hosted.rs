@@ -1,8 +1,11 @@
 //! What of a request does somebody else's API get?
 //!
-//! Its own key in the form that it reads, and neither where the client is nor, with [`Traffic::Fallback`], his key. His other headers pass.
+//! Its own key in the form that it reads, and of the client's headers those that say what is asked and how it is answered: neither
+//! where he is, nor his cookies, nor whose account pays, nor a key of his that is for somebody else.
 
-use http::header::{AUTHORIZATION, FORWARDED};
+use http::header::{
+    AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{UpstreamKey, X_API_KEY};
@@ -13,26 +16,39 @@ const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version
 /// The version that Anthropic's API has had since its beginning, which it does without in no request.
 const VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
-/// What headers are called that are for routers.
-const OWN: &str = "x-paddler-";
-
-/// What tells where a client is.
-const WHENCE: [&str; 4] = [
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-real-ip",
+/// The headers of a request that it gets, besides those whose names begin with `accept`, `content-`, `anthropic-` or `sec-websocket-`.
+/// Keys are judged by themselves.
+const PASS: [HeaderName; 16] = [
+    HOST,
+    CONNECTION,
+    UPGRADE,
+    TRANSFER_ENCODING,
+    TE,
+    TRAILER,
+    EXPECT,
+    USER_AGENT,
+    AUTHORIZATION,
+    X_API_KEY,
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("openai-beta"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("x-request-id"),
 ];
+const BEGIN: [&str; 4] = ["accept", "content-", "anthropic-", "sec-websocket-"];
+
+/// Where keys stand.
+const KEYS: [HeaderName; 3] = [AUTHORIZATION, X_API_KEY, HeaderName::from_static("api-key")];
 
 /// What an upstream is to be told.
 #[derive(Debug)]
 pub(super) struct Hosted {
     key: Option<UpstreamKey>,
     anthropic: bool,
-    /// It is not told where clients are.
     is_hosted: bool,
-    /// A client's key is for his own model.
-    keeps_keys: bool,
+    /// It serves others' models alone.
+    is_spare: bool,
 }
 
 impl Hosted {
@@ -41,27 +57,25 @@ impl Hosted {
             key: spec.extensions.get::<UpstreamKey>().cloned(),
             anthropic: spec.engine == Engine::Anthropic,
             is_hosted: spec.is_hosted(),
-            keeps_keys: spec.traffic != Traffic::Fallback,
+            is_spare: spec.traffic == Traffic::Fallback,
         }
     }
 
-    /// Makes the headers of a request for this path those that it gets.
-    pub(super) fn prepare(&self, path: &str, headers: &mut HeaderMap) {
+    /// Makes the headers of a request for this path those that it gets. `instead`: another model serves it than its own.
+    pub(super) fn prepare(&self, path: &str, headers: &mut HeaderMap, instead: bool) {
         if self.is_hosted {
-            let own: Vec<_> = headers
-                .keys()
-                .filter(|name| name.as_str().starts_with(OWN))
-                .cloned()
-                .collect();
-            own.iter().for_each(|name| drop(headers.remove(name)));
-            WHENCE.iter().for_each(|name| drop(headers.remove(*name)));
-            headers.remove(FORWARDED);
+            let passes = |name: &HeaderName| {
+                PASS.contains(name) || BEGIN.iter().any(|begin| name.as_str().starts_with(begin))
+            };
+            let others: Vec<_> = headers.keys().filter(|name| !passes(name)).cloned().collect();
+            others.iter().for_each(|name| drop(headers.remove(name)));
         }
-        if !self.keeps_keys {
-            headers.remove(AUTHORIZATION);
-            headers.remove(X_API_KEY);
+        // A client's key is for his own model. Whose key goes there pays alone.
+        let is_for_others = self.is_spare || (self.is_hosted && (instead || self.key.is_some()));
+        if is_for_others {
+            KEYS.iter().for_each(|name| drop(headers.remove(name)));
         }
-        let is_native = self.anthropic && (path.contains("/messages") || path.ends_with("/models"));
+        let is_native = self.anthropic && (path.contains("/messages") || path.contains("/models"));
         match &self.key {
             Some(key) if is_native => {
                 headers.remove(AUTHORIZATION);
@@ -93,11 +107,14 @@ mod tests {
             ("x-paddler-max-wait", "1s"),
             ("x-forwarded-for", "192.0.2.1"),
             ("forwarded", "for=192.0.2.1"),
+            ("cookie", "session=1"),
+            ("openai-organization", "theirs"),
+            ("api-key", "theirs"),
             ("accept", "*/*"),
         ] {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        Hosted::of(&spec).prepare(path, &mut headers);
+        Hosted::of(&spec).prepare(path, &mut headers, false);
         let line =
             |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
         let mut lines: Vec<_> = headers.iter().map(line).collect();
@@ -132,8 +149,11 @@ mod tests {
             sent(Engine::Vllm, Traffic::All, true, chat),
             [
                 "accept: */*",
+                "api-key: theirs",
                 "authorization: Bearer sk-own",
+                "cookie: session=1",
                 "forwarded: for=192.0.2.1",
+                "openai-organization: theirs",
                 "x-forwarded-for: 192.0.2.1",
                 "x-paddler-max-wait: 1s"
             ],
@@ -142,12 +162,25 @@ mod tests {
     }
 
     #[test]
+    fn a_client_s_key_goes_to_others_only_by_their_name() {
+        let mut spec = UpstreamSpec::new("a", "https://a").unwrap();
+        (spec.engine, spec.traffic) = (Engine::Openai, Traffic::Named);
+        let has_key = |instead| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
+            Hosted::of(&spec).prepare("/v1/chat/completions", &mut headers, instead);
+            headers.contains_key(AUTHORIZATION)
+        };
+        assert!(has_key(false) && !has_key(true));
+    }
+
+    #[test]
     fn a_version_that_a_client_asks_for_stays() {
         let mut spec = UpstreamSpec::new("a", "https://a").unwrap();
         spec.engine = Engine::Anthropic;
         let mut headers = HeaderMap::new();
         headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2024-01-01"));
-        Hosted::of(&spec).prepare("/v1/messages", &mut headers);
+        Hosted::of(&spec).prepare("/v1/messages", &mut headers, false);
         assert_eq!(headers[ANTHROPIC_VERSION], "2024-01-01");
     }
 }
