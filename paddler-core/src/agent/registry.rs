@@ -20,6 +20,7 @@ use super::beat::Beat;
 use super::said::{Hello, Said, Word};
 use crate::Moment;
 use crate::status::{Published, StatusEvent};
+use crate::upstream::address::Address;
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// How long an upstream stays whose agent's stream has broken off, if it does not come back: connections break, and what is gone
@@ -75,8 +76,8 @@ pub(super) struct Stream {
     end: Option<oneshot::Sender<Refused>>,
 }
 
-/// A host and a port.
-type Place = (String, u16);
+/// A host and a port, and the path there.
+type Place = Address;
 
 /// What the board has not heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,7 +246,7 @@ impl Registry {
         if known.spec.same_as(&hello.spec) {
             return Ok(true);
         }
-        let place = hello.spec.host_and_port().ok();
+        let place = hello.spec.place();
         let before = std::mem::replace(&mut known.place, place.clone());
         known.spec = hello.spec;
         if before != place {

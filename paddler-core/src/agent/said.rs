@@ -182,7 +182,11 @@ fn check(report: &Report, most_names: usize) -> Result<(), String> {
     let adapters = report.adapters.iter();
     let adapters: usize = adapters.map(|all| all.running.len() + all.waiting.len()).sum();
     let loaded = report.loaded_adapters.as_ref().map_or(0, Vec::len);
-    if adapters.max(loaded).max(report.degraded.len()) > most_names {
+    let with_room: usize = report.rooms.iter().map(|room| 1 + room.models.len()).sum();
+    let most = [adapters, loaded, report.degraded.len(), with_room]
+        .into_iter()
+        .max();
+    if most > Some(most_names) {
         return Err(format!("`report` has more than {most_names} names"));
     }
     names_fit(report.models.as_ref(), most_names)

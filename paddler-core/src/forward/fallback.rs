@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::no_place::Circumstances;
 use super::refusal::Refusal;
-use super::waiting::{NoPlace, Place, Places};
+use super::waiting::{NEVER, NoPlace, Place, Places};
 use crate::Moment;
 use crate::clock::Clock;
 use crate::queue::Tried;
@@ -180,7 +180,7 @@ impl<'a> Chain<'a> {
         if at < self.others.len() {
             now.saturating_add(self.patience)
         } else {
-            Moment::from_nanos(u64::MAX)
+            NEVER
         }
     }
 

@@ -41,6 +41,9 @@ use owed::Settlements;
 use rounds::Rounds;
 use wake::Wake;
 
+/// Later than anything.
+pub(super) const NEVER: Moment = Moment::from_nanos(u64::MAX);
+
 /// Why there is no place.
 #[derive(Debug, Clone)]
 pub(super) enum NoPlace {
@@ -282,6 +285,14 @@ impl Places {
                 waited: false,
             });
         }
+        let elsewhere = facts.patience.filter(|until| *until < NEVER);
+        if elsewhere.is_some_and(|until| until <= now || !queue.has_room_for(facts)) {
+            // Whoever can ask for another model does not wait for nothing, and nobody has to go for him.
+            return Err(NoPlace::Ending {
+                ending,
+                waited: false,
+            });
+        }
         let told = self.told(&ending, tried, now);
         let waiter = Waiter {
             tell,
@@ -309,12 +320,11 @@ impl Places {
 
     /// When whoever hands out has to look again though nothing has changed.
     fn next_look(&self, queue: &WaitQueue<Waiter>) -> Moment {
-        let never = Moment::from_nanos(u64::MAX);
         [queue.next_end(), queue.next_again()]
             .into_iter()
             .flatten()
             .min()
-            .unwrap_or(never)
+            .unwrap_or(NEVER)
     }
 }
 

@@ -31,7 +31,8 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
+        // A swap, as below: of two who wake, neither's news is to be hidden by the other's.
+        self.rung.swap(true, Ordering::AcqRel);
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = &*task {
             task.wake_by_ref();
@@ -62,8 +63,9 @@ impl Woken {
         } else if !self.bell.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before it is asked: what happens meanwhile is not to be forgotten.
-        self.bell.rung.store(false, Ordering::Relaxed);
+        // Before it is asked: what happens meanwhile is not to be forgotten. A swap, not a store: a store could take effect after the
+        // one that rings meanwhile, and after what is asked was read, so that both are lost.
+        self.bell.rung.swap(false, Ordering::AcqRel);
         let result = poll(&mut Context::from_waker(&self.waker));
         if result.is_ready() {
             self.bell.rung.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::StatusEvent;
-use crate::upstream::address::{Address, parse};
+use crate::upstream::address::Address;
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// Where a source stands in the order.
@@ -27,10 +27,6 @@ pub(super) struct Claims {
     places: HashMap<Place, BTreeSet<(Rank, UpstreamId)>>,
     /// Whose word the board has.
     in_force: HashMap<UpstreamId, Rank>,
-}
-
-fn place(spec: &UpstreamSpec) -> Option<Place> {
-    Some(parse(&spec.url).ok()?.place())
 }
 
 impl Claims {
@@ -81,14 +77,14 @@ impl Claims {
         touched: &mut BTreeSet<UpstreamId>,
     ) {
         let told = self.told.entry(id.clone()).or_default();
-        let now = spec.as_ref().and_then(place);
+        let now = spec.as_ref().and_then(UpstreamSpec::place);
         let before = match spec {
             Some(spec) => told.insert(rank, spec),
             None => told.remove(&rank),
         };
-        let before = before.as_ref().and_then(place);
+        let before = before.as_ref().and_then(UpstreamSpec::place);
         // Where others tell it to be it may count now, or no more.
-        let elsewhere: Vec<_> = told.values().filter_map(place).collect();
+        let elsewhere: Vec<_> = told.values().filter_map(UpstreamSpec::place).collect();
         if told.is_empty() {
             self.told.remove(id);
         }
@@ -120,7 +116,7 @@ impl Claims {
                 .map(|(rank, spec)| (*rank, spec))
         };
         let (rank, spec) = first(id)?;
-        let Some(own) = place(spec) else {
+        let Some(own) = spec.place() else {
             return Some((rank, spec));
         };
         let mut earlier = self

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::address::{InvalidUrl, is_of_paddler, parse};
+use super::address::{Address, InvalidUrl, is_of_paddler, parse};
 use super::{Abilities, Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
@@ -353,12 +353,14 @@ impl UpstreamSpec {
         parse(&self.url).is_ok_and(|address| address.tls())
     }
 
+    /// Where it listens: two with one place are one upstream.
+    pub(crate) fn place(&self) -> Option<Address> {
+        parse(&self.url).ok().map(|address| address.place())
+    }
+
     /// Whether both listen at one host and port, below one path, and so are one upstream.
     pub fn same_place(&self, other: &Self) -> bool {
-        match (parse(&self.url), parse(&other.url)) {
-            (Ok(own), Ok(other)) => own.place() == other.place(),
-            _ => false,
-        }
+        self.place().is_some_and(|place| other.place() == Some(place))
     }
 
     /// Whether nothing is different; of extensions, whether they are the very same values.

@@ -23,6 +23,8 @@ class ModelRule(TypedDict, total=False):
     max_wait: str
     rewrite_response: bool
     timeouts: Mapping[Literal["first_byte", "idle", "whole"], str]
+    fallback: Sequence[str]
+    patience: str
 
 
 class ModelTimes(TypedDict):

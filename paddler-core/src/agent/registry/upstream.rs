@@ -44,7 +44,7 @@ impl AgentUpstream {
         Self {
             agent: stream.agent.clone(),
             name: hello.name,
-            place: hello.spec.host_and_port().ok(),
+            place: hello.spec.place(),
             spec: hello.spec,
             instance: hello.instance,
             contested: false,

@@ -256,6 +256,28 @@ async fn what_nobody_could_serve_now_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_can_go_elsewhere_sends_nobody_away_who_waits() {
+    let world = World::new(MODELS, 2);
+    let _held = world.occupy(MODELS[0]).await;
+    let waits = |_| {
+        let (places, mut facts) = (world.places.clone(), world.facts(MODELS[0]));
+        facts.tenant = Some("a".into());
+        tokio::spawn(async move { places.place(&facts, &Tried::default()).await.map(drop) })
+    };
+    let waiting: Vec<_> = (0..2).map(waits).collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    for patience in [Duration::ZERO, Duration::from_secs(1)] {
+        let mut facts = world.facts(MODELS[0]);
+        facts.tenant = Some("b".into());
+        let rules = rules(patience);
+        let mut chain = Chain::of(&facts, &rules, world.clock.now());
+        let place = chain.place(&world.places, &Tried::default(), world.clock).await;
+        assert_eq!(place.unwrap().lease.upstream().as_str(), MODELS[1]);
+        assert!(waiting.iter().all(|waits| !waits.is_finished()) && world.waiting() == 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_all_are_gone_it_waits_for_its_own_to_come_back() {
     let mut world = World::new(MODELS, 9);
     for model in MODELS {
