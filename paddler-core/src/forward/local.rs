@@ -31,7 +31,7 @@ pub(super) struct Basis<'a> {
 /// The answer to a path of class local, in its one form.
 pub(super) fn answer(path: &str, known: &Basis<'_>) -> Result<Response<Body>, Refusal> {
     match path {
-        "/health" | "/v1/health" => health(known.snapshot, known.stopping),
+        "/health" | "/v1/health" => health(known),
         STATUS => Ok(json_response(&status(known))),
         _ => Ok(json_response(&models(
             known.snapshot,
@@ -176,19 +176,21 @@ pub(super) fn alias(
 }
 
 /// Whether anyone can serve.
-fn health(snapshot: &Snapshot, stopping: bool) -> Result<Response<Body>, Refusal> {
+fn health(known: &Basis<'_>) -> Result<Response<Body>, Refusal> {
+    let snapshot = known.snapshot;
+    let anyone_able = snapshot.is_anyone_able(known.rules.falls_back());
     let unavailable =
         |reason, message: &str| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason, message.to_owned());
-    if stopping {
+    if known.stopping {
         Err(unavailable("stopping", "the router is shutting down"))
     } else if snapshot.is_empty() {
         Err(unavailable("no_upstream", "no upstream is known"))
-    } else if snapshot.all_draining() {
+    } else if !anyone_able && snapshot.all_draining() {
         Err(unavailable(
             "draining",
             "every upstream is drained: let one back in",
         ))
-    } else if !snapshot.anyone_able() {
+    } else if !anyone_able {
         Err(unavailable("unhealthy", "no upstream is able to serve"))
     } else {
         Ok(json_response(&json!({"status": "ok"})))

@@ -162,16 +162,18 @@ impl Refusal {
     pub fn of_walk(ending: &Ending, snapshot: &Snapshot, ask: &Ask<'_>, otherwise: Duration) -> Self {
         let model = ask.facts.model;
         let named = named(model, ask.facts.asked);
-        Self::of_pause(ending, snapshot, (model, ask.only), ask.now)
+        let asked = (model, ask.facts.instead_of.is_some());
+        Self::of_pause(ending, snapshot, (asked, ask.only), ask.now)
             .unwrap_or_else(|| Self::of_ending(ending, named.as_deref(), otherwise))
             .with_length(ask.facts.least_tokens, snapshot)
     }
 
-    /// The part of it that says that all have asked to be left alone, by the model and the names that the request is bound to.
+    /// The part of it that says that all have asked to be left alone, by the model, whether that serves it instead of its own, and the names
+    /// that the request is bound to.
     pub(super) fn of_pause(
         ending: &Ending,
         snapshot: &Snapshot,
-        (model, only): (Option<&str>, Option<&[UpstreamId]>),
+        (model, only): ((Option<&str>, bool), Option<&[UpstreamId]>),
         now: Moment,
     ) -> Option<Self> {
         // What nobody could ever serve is told so also while all are paused.

@@ -292,7 +292,8 @@ impl Router {
 
     /// Whether anyone can serve and the router is not going away.
     pub fn is_ready(&self) -> bool {
-        !self.0.is_stopping() && self.0.published.load().anyone_able()
+        let falls_back = self.0.options.load().models.falls_back();
+        !self.0.is_stopping() && self.0.published.load().is_anyone_able(falls_back)
     }
 
     /// Of a request that has just come, for whoever wants to know.

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::groups::Serves;
+use super::groups::{Serves, What};
 use super::pool::Pool;
 use super::rates::outliers;
 use super::{Cause, Fault, HealthState};
 use crate::Moment;
 use crate::config::HealthRules;
-use crate::upstream::{Gate, UpstreamId};
+use crate::upstream::{Gate, Traffic, UpstreamId};
 
 const TENANCY: u16 = 3;
 const BROKE: Fault = Fault::Broke;
@@ -24,6 +24,13 @@ fn at(millis: u64) -> Moment {
 
 fn secs(secs: u64) -> Moment {
     at(secs * 1000)
+}
+
+impl From<What> for Serves {
+    fn from(what: What) -> Self {
+        let traffic = Traffic::All;
+        Self { what, traffic }
+    }
 }
 
 /// So many upstreams that have been there for an hour.
@@ -365,25 +372,39 @@ enum Step {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Any subset of the names, nothing told, or any name.
+const TRAFFIC: [Traffic; 3] = [Traffic::All, Traffic::Named, Traffic::Fallback];
+
+/// Any subset of the names, nothing told, or any name, for one kind of requests.
 fn serves() -> impl Strategy<Value = Serves> {
-    (0..9u8).prop_map(|bits| match bits {
-        8 => Serves::Any,
-        0 => Serves::Untold,
+    let what = (0..9u8).prop_map(|bits| match bits {
+        8 => What::Any,
+        0 => What::Untold,
         bits => {
             let named = NAMES.into_iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1);
-            Serves::Names(named.map(|(_, name)| name.into()).collect())
+            What::Names(named.map(|(_, name)| name.into()).collect())
         }
-    })
+    });
+    let traffic = prop_oneof![3 => Just(TRAFFIC[0]), 1 => Just(TRAFFIC[1]), 1 => Just(TRAFFIC[2])];
+    (what, traffic).prop_map(|(what, traffic)| Serves { what, traffic })
 }
 
-/// Whether it can be asked for this; `None`: for anything. "z" is listed by nobody.
-fn could(serves: &Serves, name: Option<&str>) -> bool {
-    match (serves, name) {
-        (_, None) | (Serves::Any, _) => true,
-        (Serves::Untold, Some(_)) => false,
-        (Serves::Names(names), Some(name)) => names.iter().any(|one| **one == *name),
-    }
+/// Whether it can be asked for this by such a request; `None`: for anything. "z" is listed by nobody.
+fn could(serves: &Serves, (name, traffic): (Option<&str>, Traffic)) -> bool {
+    let has_it = match (&serves.what, name) {
+        (_, None) | (What::Any, _) => true,
+        (What::Untold, Some(_)) => false,
+        (What::Names(names), Some(name)) => names.iter().any(|one| **one == *name),
+    };
+    has_it && serves.traffic <= traffic
+}
+
+/// Each kind of requests with each name; those that get only to who takes all name none.
+fn asks() -> impl Iterator<Item = (Option<&'static str>, Traffic)> {
+    let names = || NAMES.into_iter().chain(["z"]).map(Some).chain([None]);
+    let each = TRAFFIC
+        .into_iter()
+        .flat_map(move |traffic| names().map(move |name| (name, traffic)));
+    each.filter(|(name, traffic)| name.is_none() || *traffic > Traffic::All)
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -441,7 +462,7 @@ proptest! {
                 }
             }
             let mut last_resorts = BTreeSet::new();
-            for name in NAMES.into_iter().chain(["z"]).map(Some).chain([None]) {
+            for name in asks() {
                 let asked: Vec<_> = members().filter(|(_, m)| m.usable && could(&m.serves, name)).collect();
                 let let_in = |place| {
                     pool.health(place).unwrap().paused_until.is_some() || gate(&pool, place, now) != Gate::Closed

@@ -380,6 +380,11 @@ impl ModelRules {
         })
     }
 
+    /// Whether any rule has a [`Fallback`]: then who is only fallen back to serves somebody.
+    pub fn falls_back(&self) -> bool {
+        self.iter().any(|(_, rule)| !rule.fallback.is_empty())
+    }
+
     /// The names that stand for others, without those for all names that begin alike: what a list of models can hold.
     pub fn aliases(&self) -> impl Iterator<Item = &Arc<str>> {
         let stands_for_others = |name: &str| self.targets(name).any(|target| *target != *name);

@@ -106,10 +106,11 @@ impl<'a> PickCx<'a> {
         let columns = &self.snapshot.columns;
         let serves = self.model.map_or(&[][..], |row| &row.serves[..]);
         let word = |column: &[u64], at: usize| column.get(at).copied().unwrap_or(0);
+        let reached = self.snapshot.reached(self.facts);
         let all_of = |of: &dyn Fn(usize) -> u64| {
             let mut any = false;
-            let all = columns.live.iter().enumerate().all(|(at, live)| {
-                let set = live & of(at);
+            let all = reached.words().enumerate().all(|(at, reached)| {
+                let set = reached & of(at);
                 any |= set != 0;
                 set & !self.frozen.drained(at) == 0
             });
@@ -118,7 +119,9 @@ impl<'a> PickCx<'a> {
         let all_of_subset = |only: &[UpstreamId], of: &dyn Fn(usize) -> u64| {
             let mut any = false;
             let places = only.iter().filter_map(|id| self.snapshot.index(id.as_str()));
-            let mut those = places.filter(|at| of(at.get() / LANES) >> (at.get() % LANES) & 1 == 1);
+            let mut those = places
+                .filter(|at| reached.has(*at))
+                .filter(|at| of(at.get() / LANES) >> (at.get() % LANES) & 1 == 1);
             let all = those.all(|at| {
                 any = true;
                 self.frozen.drained(at.get() / LANES) >> (at.get() % LANES) & 1 == 1

@@ -150,7 +150,9 @@ impl Frozen {
             _ if anything => u64::MAX,
             could => could,
         };
-        let well = |word: usize| columns.able[word] & could(word) & !self.shut[word] & !last(word);
+        let reached = snapshot.reached(ask.facts);
+        let able = |word: usize| columns.able[word] & reached.word(word);
+        let well = |word: usize| able(word) & could(word) & !self.shut[word] & !last(word);
         if (0..self.shut.len()).any(|word| well(word) != 0) {
             for (word, shut) in self.shut.iter_mut().enumerate() {
                 *shut |= last(word);

@@ -162,14 +162,9 @@ impl Snapshot {
             model,
             signals: self.tree.signals(),
         };
-        let live = &self.columns.live;
-        let unreached = self
-            .columns
-            .unreached(ask.facts.model.is_some(), ask.facts.instead_of.is_some());
-        let reached = |word: usize| !unreached.get(word).copied().unwrap_or(0);
-        let mut set = arena.candidates(live.len(), |word| {
-            live[word] & reached(word) & !cx.frozen.shut(word)
-        });
+        let reached = self.reached(ask.facts);
+        let words = self.columns.live.len();
+        let mut set = arena.candidates(words, |word| reached.word(word) & !cx.frozen.shut(word));
         if let Err(ending) = self.allow(lost, ask, &mut set) {
             observer.ended(&cx, &ending);
             return ending.into();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Adapters, Entry, Health, ModelRoom, Report, Signal, Snapshot};
-use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, Traffic, UpstreamIndex, bit};
+use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, UpstreamIndex, bit};
 
 impl Snapshot {
     /// What all upstreams come to. `queued`: the requests that wait here for one of them.
@@ -36,9 +36,7 @@ impl Snapshot {
     /// # Ok::<(), paddler_core::upstream::InvalidId>(())
     /// ```
     pub fn aggregate(&self, queued: u32) -> Report {
-        let mut usable: Vec<_> = self.iter().filter(|(at, _)| self.is_sent_work(*at)).collect();
-        // Nobody can ask for what is only fallen back to.
-        usable.retain(|(_, entry)| entry.spec().traffic != Traffic::Fallback);
+        let mut usable: Vec<_> = self.askable().filter(|(at, _)| self.is_sent_work(*at)).collect();
         // Who was never heard from is passed over by the trees, too, unless nobody was.
         let known = |entry: &Entry| entry.report().is_some() || entry.limit().is_some();
         if usable.iter().any(|(_, entry)| known(entry)) {
@@ -59,6 +57,12 @@ impl Snapshot {
         }
         self.told_models(&mut report);
         report
+    }
+
+    /// Who can be asked for by name: nobody who is only fallen back to.
+    fn askable(&self) -> impl Iterator<Item = (UpstreamIndex, &Arc<Entry>)> {
+        let reached = self.columns.reached(true, false);
+        self.iter().filter(move |(at, _)| reached.has(*at))
     }
 
     /// The room for each model, where all who have it tell theirs. Models that the same engines have share one.
@@ -97,17 +101,19 @@ impl Snapshot {
     fn abilities(&self) -> Abilities {
         let mut abilities = Abilities::default();
         for what in Capability::ALL {
-            let mut each = self.iter().map(|(_, entry)| entry.can(*what));
+            let mut each = self.askable().map(|(_, entry)| entry.can(*what));
             // Not known is above no, and below yes.
             let best = each.try_fold(Some(false), |best, can| match (best, can) {
                 (_, Some(true)) => Err(()),
                 (Some(false), Some(false)) => Ok(Some(false)),
                 _ => Ok(None),
             });
-            let can = best.unwrap_or(Some(true)).filter(|can| *can || !self.is_empty());
+            let can = best
+                .unwrap_or(Some(true))
+                .filter(|can| *can || self.askable().next().is_some());
             abilities.can.extend(can.map(|can| (*what, can)));
         }
-        let contexts = self.iter().map(|(_, entry)| entry.context());
+        let contexts = self.askable().map(|(_, entry)| entry.context());
         let contexts: Option<Vec<_>> = contexts.collect();
         abilities.context = contexts.and_then(|all| all.into_iter().max());
         abilities
@@ -145,10 +151,8 @@ impl Snapshot {
     }
 
     fn told_models(&self, report: &mut Report) {
-        let any = |(_, entry): (_, &Arc<Entry>)| {
-            entry.models() == Some(&Models::Any) && entry.spec().traffic != Traffic::Fallback
-        };
-        if self.iter().any(any) {
+        let any = |(_, entry): (_, &Arc<Entry>)| entry.models() == Some(&Models::Any);
+        if self.askable().any(any) {
             report.models = Some(Models::Any);
             return;
         }

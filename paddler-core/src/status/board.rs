@@ -14,7 +14,7 @@ use super::snapshot::{Entry, Snapshot};
 use super::{Degraded, Failure, Health, Published};
 use crate::Moment;
 use crate::config::HealthRules;
-use crate::health::{BoardView, HealthBook, Serves};
+use crate::health::{BoardView, HealthBook};
 use crate::schedule::Tree;
 use crate::upstream::{Ledger, UpstreamId, UpstreamIndex};
 
@@ -232,7 +232,7 @@ impl StatusBoard {
     /// Tells the health what can be asked of an upstream.
     fn tell_models(&self, index: UpstreamIndex) {
         if let Some(entry) = &self.entries[index.get()] {
-            self.health.serve(index.0, Serves::of(entry.models()), self.now);
+            self.health.serve(index.0, entry.serves(), self.now);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::names::active_adapters;
 use super::snapshot::Entry;
 use crate::schedule::stable_hash;
-use crate::upstream::{Capability, LANES, Models, Traffic, set};
+use crate::upstream::{Capability, LANES, Models, Traffic, UpstreamIndex, set};
 
 /// A count that is not known.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
@@ -51,6 +51,29 @@ pub(crate) struct Columns {
     pub(crate) reported_at: Box<[u64]>,
 }
 
+/// The upstreams that a request reaches: who else there is cannot serve it, nor stand in for who can.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached<'a> {
+    live: &'a [u64],
+    /// Empty where all are reached.
+    not: &'a [u64],
+}
+
+impl Reached<'_> {
+    pub(crate) fn word(self, at: usize) -> u64 {
+        let of = |column: &[u64]| column.get(at).copied().unwrap_or(0);
+        of(self.live) & !of(self.not)
+    }
+
+    pub(crate) fn words(self) -> impl Iterator<Item = u64> {
+        (0..self.live.len()).map(move |at| self.word(at))
+    }
+
+    pub(crate) fn has(self, upstream: UpstreamIndex) -> bool {
+        self.word(upstream.get() / LANES) >> (upstream.get() % LANES) & 1 == 1
+    }
+}
+
 impl Columns {
     pub(crate) fn new(entries: &[Option<Arc<Entry>>]) -> Self {
         let words = entries.len().div_ceil(LANES);
@@ -88,13 +111,15 @@ impl Columns {
         columns
     }
 
-    /// Who is not reached by such a request. `named`: it names a model; `instead`: which serves it instead of its own.
-    pub(crate) fn unreached(&self, named: bool, instead: bool) -> &[u64] {
-        match (named, instead) {
-            (_, true) => &[],
+    /// Whom such a request reaches. `named`: it names a model; `instead`: which serves it instead of its own.
+    pub(crate) fn reached(&self, named: bool, instead: bool) -> Reached<'_> {
+        let not = match (named, instead) {
+            (_, true) => &[][..],
             (true, false) => &self.spare,
             (false, false) => &self.by_name,
-        }
+        };
+        let live = &self.live;
+        Reached { live, not }
     }
 
     fn fill(&mut self, place: usize, entry: &Entry) {

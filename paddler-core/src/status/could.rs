@@ -8,10 +8,11 @@ use crate::upstream::{LANES, UpstreamId, UpstreamIndex, bit};
 impl Snapshot {
     /// Who could serve the model by what is known, whatever is the matter with it now: who lists it, and who answers for any;
     /// where nobody lists it, also who has not told. Everybody where no model is asked for, or all have others: a tree need
-    /// not ask for models.
-    pub(crate) fn could_serve(&self, model: Option<&str>) -> impl Iterator<Item = UpstreamIndex> {
+    /// not ask for models. But nobody whom the request does not reach. `instead`: the model serves it instead of its own.
+    fn could_serve(&self, model: Option<&str>, instead: bool) -> impl Iterator<Item = UpstreamIndex> {
         let row = model.and_then(|name| self.model(name));
         let columns = &self.columns;
+        let reached = columns.reached(model.is_some(), instead);
         let has_it = move |chunk: usize| {
             let untold = if row.is_some_and(ModelRow::is_listed) {
                 0
@@ -19,11 +20,11 @@ impl Snapshot {
                 !columns.told_models[chunk]
             };
             let lists = row.map_or(0, |row| row.serves.get(chunk).copied().unwrap_or(0));
-            columns.live[chunk] & (columns.any_model[chunk] | lists | untold)
+            reached.word(chunk) & (columns.any_model[chunk] | lists | untold)
         };
         let chunks = 0..columns.live.len();
         let all = model.is_none() || chunks.clone().all(|chunk| has_it(chunk) == 0);
-        let could = chunks.map(move |chunk| if all { columns.live[chunk] } else { has_it(chunk) });
+        let could = chunks.map(move |chunk| if all { reached.word(chunk) } else { has_it(chunk) });
         could.enumerate().flat_map(|(chunk, word)| {
             let lanes = (0..LANES).filter(move |lane| bit(&[word], *lane));
             lanes.filter_map(move |lane| Some(UpstreamIndex(u32::try_from(chunk * LANES + lane).ok()?)))
@@ -34,13 +35,13 @@ impl Snapshot {
     /// is known of each: because of a pause that it has asked for, or of what the asker has learnt there.
     pub(crate) fn first_back(
         &self,
-        model: Option<&str>,
+        (model, instead): (Option<&str>, bool),
         only: Option<&[UpstreamId]>,
         learnt: impl Fn(&UpstreamId) -> Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
         let mut first: Option<Moment> = None;
-        for upstream in self.could_serve(model) {
+        for upstream in self.could_serve(model, instead) {
             let id = &self.spec(upstream)?.id;
             if only.is_some_and(|only| !only.contains(id)) {
                 continue;

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::columns::{Columns, UNKNOWN};
+use super::columns::{Columns, Reached, UNKNOWN};
 use super::event::FailureKind;
 use super::names::{ModelRow, Names};
 use super::{Failure, Health, Report, Signal};
 use crate::Moment;
-use crate::health::{HealthBook, PoolHealth, UpstreamHealth};
+use crate::health::{HealthBook, PoolHealth, Serves, UpstreamHealth};
+use crate::request::Facts;
 use crate::schedule::Tree;
 use crate::upstream::{
-    Abilities, Capability, Ledger, Models, Reserve, Rooms, SampleToken, UpstreamId, UpstreamIndex,
+    Abilities, Capability, Ledger, Models, Reserve, Rooms, SampleToken, Traffic, UpstreamId, UpstreamIndex,
     UpstreamSpec,
 };
 
@@ -131,6 +132,11 @@ impl Entry {
             .or_else(|| self.report()?.models.as_ref())
     }
 
+    /// Who could serve in its place is told by this.
+    pub(crate) fn serves(&self) -> Serves {
+        Serves::of(self.models(), self.spec.traffic)
+    }
+
     /// Whether all models are known that it answers for. A router behind this one may know only some of those behind it.
     fn has_told_models(&self) -> bool {
         let partly = |report: &Report| report.degraded.iter().any(|one| one.signal == Signal::Models);
@@ -218,7 +224,9 @@ impl Snapshot {
         by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
         names: Arc<Names>,
     ) -> Self {
+        // What nobody can ask for by its name says nothing of the names that can be asked for.
         let mut known = entries.iter().flatten();
+        let fallback = |entry: &Entry| entry.spec.traffic == Traffic::Fallback;
         Self {
             generation,
             published,
@@ -227,7 +235,8 @@ impl Snapshot {
             tree,
             columns: Columns::new(&entries),
             names,
-            models_complete: !by_id.is_empty() && known.all(|entry| entry.has_told_models()),
+            models_complete: !by_id.is_empty()
+                && known.all(|entry| fallback(entry) || entry.has_told_models()),
             entries,
             by_id,
         }
@@ -312,18 +321,32 @@ impl Snapshot {
             .filter_map(|(place, entry)| Some((UpstreamIndex(u32::try_from(place).ok()?), entry.as_ref()?)))
     }
 
-    /// Whether anyone is there who is not known to be unable to serve, and is not draining.
+    /// Whether anyone is there who is not known to be unable to serve, and is not draining; who is only
+    /// [fallen back to](crate::upstream::Traffic::Fallback) does not count.
     pub fn anyone_able(&self) -> bool {
-        let able = self.columns.live.iter().zip(&self.columns.able);
-        able.enumerate()
-            .any(|(chunk, (live, able))| live & able & !self.ledger.drained(chunk) != 0)
+        self.is_anyone_able(false)
     }
 
-    /// Whether there are upstreams, and all are draining.
+    /// The same. `instead`: who is only fallen back to counts, too.
+    pub(crate) fn is_anyone_able(&self, instead: bool) -> bool {
+        let reached = self.columns.reached(true, instead).words();
+        let mut able = reached.zip(&self.columns.able).enumerate();
+        able.any(|(chunk, (reached, able))| reached & able & !self.ledger.drained(chunk) != 0)
+    }
+
+    /// Whether there are upstreams that are not only fallen back to, and all are draining.
     #[cfg(feature = "proxy")]
     pub(crate) fn all_draining(&self) -> bool {
-        let mut live = self.columns.live.iter().enumerate();
-        !self.is_empty() && live.all(|(chunk, live)| live & !self.ledger.drained(chunk) == 0)
+        let reached = self.columns.reached(true, false);
+        let mut words = reached.words().enumerate();
+        reached.words().any(|word| word != 0)
+            && words.all(|(chunk, word)| word & !self.ledger.drained(chunk) == 0)
+    }
+
+    /// Whom the request reaches.
+    pub(crate) fn reached(&self, facts: &Facts<'_>) -> Reached<'_> {
+        self.columns
+            .reached(facts.model.is_some(), facts.instead_of.is_some())
     }
 
     /// Whether the upstream with this id is draining: it gets nothing new, at once and whatever the snapshot's age.
@@ -351,17 +374,17 @@ impl Snapshot {
     /// its own.
     pub(crate) fn is_served(&self, model: Option<&str>, instead: bool) -> bool {
         let columns = &self.columns;
-        let unreached = columns.unreached(model.is_some(), instead);
+        let reached = columns.reached(model.is_some(), instead);
         let row = model.and_then(|name| self.model(name));
         let lists = row.map_or(&[][..], |row| &row.serves[..]);
         let of = |column: &[u64], at: usize| column.get(at).copied().unwrap_or(0);
-        columns.live.iter().enumerate().any(|(at, live)| {
+        reached.words().enumerate().any(|(at, reached)| {
             let serves = if model.is_none() {
                 u64::MAX
             } else {
                 columns.any_model[at] | of(lists, at)
             };
-            live & serves & !of(unreached, at) != 0
+            reached & serves != 0
         })
     }
 
@@ -378,7 +401,8 @@ impl Snapshot {
             .map(|(name, row)| (&**name, row))
     }
 
-    /// Whether every upstream has told which models it serves: only then is an unknown name known to be wrong.
+    /// Whether every upstream that is not only fallen back to has told which models it serves: only then is an unknown name known
+    /// to be wrong.
     pub fn models_complete(&self) -> bool {
         self.models_complete
     }

@@ -43,6 +43,7 @@ mod server;
 mod showing;
 #[cfg(feature = "export")]
 mod spans;
+mod spares;
 mod streams;
 mod telling;
 mod timing;

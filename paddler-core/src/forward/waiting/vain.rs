@@ -41,7 +41,8 @@ impl Places {
 
     /// When the first of those who could serve the request can be asked, where none can now and it is known of each.
     fn first_back(&self, facts: &RequestFacts, tried: &Tried, now: Moment) -> Option<Moment> {
-        let (model, only) = (facts.model.as_deref(), facts.only.as_deref());
+        let model = (facts.model.as_deref(), facts.instead_of.is_some());
+        let only = facts.only.as_deref();
         let snapshot = self.finder.published.load();
         snapshot.first_back(model, only, |id| tried.until(id, now), now)
     }

@@ -127,14 +127,16 @@ impl Pool {
 
     /// Whether for all that this one can be asked for somebody else is in service, and has been a member for so long.
     pub(super) fn others_serve(&self, place: u32, member_for: Duration, now: Moment) -> bool {
-        let serves = |other: u32| {
-            other != place
-                && self.member(other).is_some_and(|member| {
-                    member.usable && member.state == State::Healthy && now.since(member.joined) >= member_for
-                })
-        };
         let Some(member) = self.member(place) else {
             return false;
+        };
+        let healthy = |other: &Member| other.usable && other.state == State::Healthy;
+        let serves = |other: u32| {
+            let other = Some(other).filter(|other| *other != place);
+            other.and_then(|other| self.member(other)).is_some_and(|other| {
+                let long = now.since(other.joined) >= member_for;
+                healthy(other) && long && member.serves.reach(&other.serves)
+            })
         };
         let found = self.groups.each_has(&member.serves, serves);
         found.unwrap_or_else(|| (0u32..).take(self.members.len()).any(serves))

@@ -4,7 +4,7 @@ use super::*;
 use crate::upstream::{ModelEntry, Models};
 
 fn names(names: &[&str]) -> Serves {
-    Serves::Names(names.iter().map(|name| (*name).into()).collect())
+    What::Names(names.iter().map(|name| (*name).into()).collect()).into()
 }
 
 /// One upstream for each of these, that has been there for an hour.
@@ -92,7 +92,7 @@ fn who_is_alone_with_one_model_is_left_out_for_another_that_others_serve() {
 
 #[test]
 fn who_answers_for_any_model_stands_in_for_all_and_is_the_only_one_for_the_rest() {
-    let mut pool = pool_of(&[Serves::Any, names(&["a"]), names(&["b"])], rules());
+    let mut pool = pool_of(&[What::Any.into(), names(&["a"]), names(&["b"])], rules());
     fault(&mut pool, 1, Fault::Unreachable, secs(9));
     assert_eq!(gates(&pool), [OPEN, Gate::Closed, OPEN]);
     fault(&mut pool, 0, Fault::Unreachable, secs(9));
@@ -104,11 +104,11 @@ fn who_answers_for_any_model_stands_in_for_all_and_is_the_only_one_for_the_rest(
     answered(&mut pool, 0, false, secs(9));
     assert_eq!(gates(&pool), [OPEN, Gate::Closed, OPEN]);
 
-    let mut pool = pool_of(&[Serves::Any, names(&["a"])], rules());
+    let mut pool = pool_of(&[What::Any.into(), names(&["a"])], rules());
     row(&mut pool, 1, secs(9));
     assert_eq!(gates(&pool), [OPEN, Gate::Closed], "one of two who could serve a");
 
-    let two = [Serves::Any, Serves::Any, names(&["a"])];
+    let two = [What::Any.into(), What::Any.into(), names(&["a"])];
     let mut pool = pool_of(&two, rules());
     row(&mut pool, 0, secs(9));
     row(&mut pool, 1, secs(9));
@@ -122,7 +122,12 @@ fn who_answers_for_any_model_stands_in_for_all_and_is_the_only_one_for_the_rest(
 #[test]
 fn who_has_told_no_model_is_held_against_all() {
     let mut pool = pool_of(
-        &[Serves::Untold, Serves::Untold, names(&["a"]), names(&["a"])],
+        &[
+            What::Untold.into(),
+            What::Untold.into(),
+            names(&["a"]),
+            names(&["a"]),
+        ],
         rules(),
     );
     row(&mut pool, 0, secs(9));
@@ -140,15 +145,16 @@ fn aliases_and_adapters_are_names_too_and_each_counts_once() {
     let mut aliased = ModelEntry::new("m");
     aliased.aliases = ["a", "m"].map(Into::into).into();
     let models = vec![aliased, ModelEntry::adapter("lora", "m"), ModelEntry::new("a")];
-    let Serves::Names(served) = Serves::of(Some(&Models::Listed(models))) else {
+    let listed = Serves::of(Some(&Models::Listed(models)), Traffic::All);
+    let What::Names(served) = listed.what else {
         panic!("not any")
     };
     assert_eq!(
         served.iter().map(|name| &**name).collect::<Vec<_>>(),
         ["a", "lora", "m"]
     );
-    assert_eq!(Serves::of(Some(&Models::Any)), Serves::Any);
-    assert_eq!(Serves::of(None), Serves::Untold);
+    assert_eq!(Serves::of(Some(&Models::Any), Traffic::All), What::Any.into());
+    assert_eq!(Serves::of(None, Traffic::All), What::Untold.into());
 
     let mut pool = pool_of(&[names(&["m", "lora"]), names(&["m"])], rules());
     fault(&mut pool, 0, Fault::Unreachable, secs(9));
@@ -338,4 +344,45 @@ fn faults_count_in_their_own_interval_alone() {
         "nobody to compare with"
     );
     assert!(pool.judge(&[100; 5], secs(120)).is_empty());
+}
+
+#[test]
+fn who_gets_only_some_requests_stands_in_for_none_whom_others_reach() {
+    let big = |traffic| Serves {
+        traffic,
+        ..names(&["big"])
+    };
+    let after = |traffic: &[Traffic], first: Fault| {
+        let serve: Vec<_> = traffic.iter().map(|traffic| big(*traffic)).collect();
+        let mut pool = pool_of(&serve, rules());
+        (0..3).for_each(|_| {
+            fault(&mut pool, 0, first, secs(9));
+        });
+        gates(&pool)
+    };
+    use Traffic::{All, Fallback, Named};
+    assert_eq!(
+        after(&[All, Fallback], BROKE),
+        [OPEN; 2],
+        "nobody else is in for it"
+    );
+    let left = [Gate::LastResort, OPEN];
+    assert_eq!(after(&[All, Fallback], Fault::Unreachable), left);
+    assert_eq!(after(&[Named, Fallback], Fault::Unreachable), left);
+    assert_eq!(after(&[All, Named], BROKE), left, "for those that name no model");
+    let ejected = [Gate::Closed, OPEN];
+    assert_eq!(after(&[Named, All], BROKE), ejected);
+    assert_eq!(after(&[Named, Named], BROKE), ejected);
+    assert_eq!(after(&[Fallback, All], BROKE), ejected);
+    assert_eq!(after(&[Fallback, Fallback], BROKE), ejected);
+
+    // Nor does it carry the load of who comes back, so that this begins slowly.
+    for (traffic, slowly) in [(All, true), (Named, true), (Fallback, false)] {
+        let mut pool = pool_of(&[big(All), big(traffic)], HealthRules::default());
+        fault(&mut pool, 0, Fault::Unreachable, secs(50));
+        pool.tick(secs(51));
+        answered(&mut pool, 0, true, secs(51));
+        let warms = matches!(pool.health(0).unwrap().state, HealthState::Warming { .. });
+        assert_eq!(warms, slowly, "{traffic:?}");
+    }
 }

@@ -79,6 +79,7 @@ impl Filter for Capable {
 
     fn lack(&self, cx: &PickCx<'_>) -> Lack {
         let columns = &cx.snapshot.columns;
+        let reached = cx.snapshot.reached(cx.facts);
         let serves = |word: usize| {
             let listed = cx
                 .model()
@@ -89,7 +90,7 @@ impl Filter for Capable {
                 !columns.told_models[word]
             };
             let any = cx.facts.model.is_none();
-            columns.live[word] & (columns.any_model[word] | listed | untold | if any { u64::MAX } else { 0 })
+            reached.word(word) & (columns.any_model[word] | listed | untold | if any { u64::MAX } else { 0 })
         };
         let able = |word: usize| {
             let lacks =

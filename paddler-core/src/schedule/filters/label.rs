@@ -47,7 +47,9 @@ impl Filter for Label {
 
     fn lack(&self, cx: &PickCx<'_>) -> Lack {
         // One who carries it, and is not among the candidates now, may come back.
-        let somebody = cx.snapshot.iter().any(|(_, entry)| self.is_on(entry.spec()));
+        let reached = cx.snapshot.reached(cx.facts);
+        let mut all = cx.snapshot.iter();
+        let somebody = all.any(|(at, entry)| reached.has(at) && self.is_on(entry.spec()));
         let class = if somebody { Class::Later } else { Class::Never };
         Lack::new(class, Reason::NotLabelled)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Applied, StatusBoard};
 use crate::Moment;
-use crate::health::{Past, Serves};
+use crate::health::Past;
 use crate::status::snapshot::Entry;
 use crate::upstream::{Ledger, UpstreamId, UpstreamIndex, UpstreamSpec};
 
@@ -64,7 +64,7 @@ impl StatusBoard {
     /// Its health begins anew, with what is known against the machine at its address.
     fn begin(&self, index: UpstreamIndex, id: &UpstreamId, past: Option<Past>) {
         if let Some(entry) = &self.entries[index.get()] {
-            let known = (self.known(index, entry, false), Serves::of(entry.models()));
+            let known = (self.known(index, entry, false), entry.serves());
             self.health
                 .join((index.0, entry.tenancy), id.clone(), known, past, self.now);
         }
