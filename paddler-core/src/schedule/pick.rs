@@ -165,7 +165,7 @@ impl Snapshot {
         let live = &self.columns.live;
         let unreached = self
             .columns
-            .unreached(ask.facts.model.is_some(), ask.facts.instead_of.is_some());
+            .unreached(ask.facts.model.is_some(), ask.facts.reaches_all());
         let reached = |word: usize| !unreached.get(word).copied().unwrap_or(0);
         let mut set = arena.candidates(live.len(), |word| {
             live[word] & reached(word) & !cx.frozen.shut(word)
