@@ -5,6 +5,7 @@
 //! | the request was not sent | always, elsewhere; it costs nobody anything, so the retry budget is not asked |
 //! | it went into a connection that had been used before and ended at once, and nothing of an answer came back | once, if it may be replayed |
 //! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
+//! | the upstream refused a key that is ours and not the client's (401, 403) | elsewhere |
 //! | it was sent, and no whole head came back or none that can be read, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
 //! | the first byte took too long; any other answer, 500 and 504 among them | no |
 //!
@@ -29,12 +30,14 @@ use super::rewrite::Naming;
 use super::timeouts::{Allowed, Stages, WHOLE};
 use super::trace;
 use super::upgrade;
+use super::upstream_key;
 use super::waiting::Place;
 use crate::clock::{self, Clock};
 use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::status::Published;
 use crate::upstream::{
     CallError, Carried, Dispatch, Instead, Lease, NewConnection, Progress, Sent, ServedBy, UpstreamId,
+    UpstreamSpec,
 };
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
@@ -128,6 +131,11 @@ pub(super) enum Failed {
         answer: Result<Response<Bytes>, String>,
         says: Says,
     },
+    /// The upstream refused the key that it gets from us, with this status.
+    Key {
+        upstream: UpstreamId,
+        status: StatusCode,
+    },
     /// It was sent, and no head that can be read came back, or the 502 of one who had the same happen to him.
     Broken {
         upstream: UpstreamId,
@@ -151,7 +159,7 @@ impl Failed {
     pub(super) fn was_no_work(&self) -> bool {
         matches!(
             self,
-            Self::NotSent { .. } | Self::Lost { .. } | Self::Refused { .. }
+            Self::NotSent { .. } | Self::Lost { .. } | Self::Refused { .. } | Self::Key { .. }
         )
     }
 }
@@ -242,7 +250,7 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     strip_hop_by_hop(response.headers_mut(), &ABOUT_THE_ANSWER);
     // What is spoken to the client is for our server to say, not for the upstream's.
     *response.version_mut() = Version::HTTP_11;
-    judge(response, lease, id, outgoing, how)
+    judge(response, lease, (id, &spec), outgoing, how)
         .await
         .map(|(response, lease)| Answered {
             response,
@@ -296,12 +304,19 @@ fn is_sound(response: &mut Response<Body>, outgoing: &Outgoing) -> Result<(), &'
 async fn judge(
     response: Response<Body>,
     mut lease: Lease,
-    upstream: UpstreamId,
+    (upstream, spec): (UpstreamId, &UpstreamSpec),
     outgoing: &Outgoing,
     how: How<'_>,
 ) -> Result<(Response<Body>, Lease), Failed> {
     let is_head = outgoing.method == Method::HEAD;
     let (now, status) = (how.clock.now(), response.status());
+    if !how.once && upstream_key::is_refused(spec, how.instead, (status, response.headers())) {
+        lease.report(upstream_key::verdict(status), now);
+        // For the next request on its connection.
+        drop(read_refusal(response, is_head).await);
+        lease.complete();
+        return Err(Failed::Key { upstream, status });
+    }
     let verdict = verdict(status, response.headers(), outgoing);
     let receipt = lease.report(verdict, now);
     match status {

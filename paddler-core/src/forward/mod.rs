@@ -52,6 +52,7 @@
 //! | `no_upgrade` | 501 | the host's server lets no WebSocket through |
 //! | `transfer_encoding` | 501 | another transfer coding than chunked |
 //! | `upstream_broke` | 502 | it was sent, and no answer came back, or one that is not HTTP/1.1; it may have been worked on |
+//! | `upstream_key` | 502 | an upstream refuses the key that it gets from here (401, 403), and nobody else takes the request: put a good one into its `api_key_file` |
 //! | `suspect_request` | 502 | the same twice: the request itself may be the cause |
 //! | `body_not_kept` | 502, 503 | it would have been sent again, had there been memory to keep its body; also beside an upstream's own answer |
 //! | `no_upstream`, `unhealthy`, `never_heard`, `stale` | 503 | nobody is there, able to serve, or known to be, in time (`queue.max_wait_starting`) |
@@ -100,7 +101,7 @@
 //! |---|---|---|
 //! | `not_sent` | `paddler_retries_total` | no connection, or no byte was written |
 //! | `closed_connection` | the same | lost in a connection that the upstream had just closed |
-//! | `refused` | the same | the upstream was busy, or did not want it |
+//! | `refused` | the same | the upstream was busy, or did not want it, or refused the key that it gets from here |
 //! | `no_byte` | the same | it was sent, and no whole head of an answer came that can be read |
 //! | `budget`, `attempts` | `paddler_retries_denied_total` | `retry.share` and `retry.per_second` are used up; `retry.attempts` is |
 //! | `not_replayable` | the same | what it does may not be done twice |
@@ -159,6 +160,7 @@ mod timeouts;
 mod tls;
 mod trace;
 mod upgrade;
+mod upstream_key;
 mod usage;
 mod vetting;
 mod waiting;

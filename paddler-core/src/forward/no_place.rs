@@ -31,7 +31,7 @@ pub(super) struct Circumstances<'a> {
 impl NoPlace {
     pub(super) fn refusal(self, known: &Circumstances<'_>) -> Refusal {
         let model = known.facts.model.as_deref();
-        let instead = known.facts.instead_of.is_some();
+        let instead = known.facts.as_facts().reaches_all();
         let asked = ((model, instead), known.facts.only.as_deref());
         let named = named(model, known.facts.asked.as_deref());
         let model = named.as_deref();

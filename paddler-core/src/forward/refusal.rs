@@ -162,7 +162,7 @@ impl Refusal {
     pub fn of_walk(ending: &Ending, snapshot: &Snapshot, ask: &Ask<'_>, otherwise: Duration) -> Self {
         let model = ask.facts.model;
         let named = named(model, ask.facts.asked);
-        let asked = (model, ask.facts.instead_of.is_some());
+        let asked = (model, ask.facts.reaches_all());
         Self::of_pause(ending, snapshot, (asked, ask.only), ask.now)
             .unwrap_or_else(|| Self::of_ending(ending, named.as_deref(), otherwise))
             .with_length(ask.facts.least_tokens, snapshot)

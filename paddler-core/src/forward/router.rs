@@ -32,6 +32,7 @@ use super::refusal::Refusal;
 use super::shown::Shown;
 use super::story::Story;
 use super::trace;
+use super::upstream_key;
 use super::waiting::Places;
 use crate::clock::Clock;
 use crate::observe::{End, Metrics, MetricsPage, guarded};
@@ -84,6 +85,7 @@ struct Inner {
     retries: RetryBudget,
     metrics: Arc<Metrics>,
     owners: Arc<Owners>,
+    said_of_keys: upstream_key::Said,
     stopping: AtomicBool,
     via: Via,
     handing_out: AbortHandle,
@@ -139,6 +141,7 @@ impl Router {
             retries: RetryBudget::default(),
             metrics: Arc::default(),
             owners: Arc::default(),
+            said_of_keys: upstream_key::Said::default(),
             stopping: AtomicBool::new(false),
             via: Via::new(name),
             handing_out,

@@ -15,6 +15,7 @@ use super::refusal::{REASON, Refusal};
 use super::rights::{Client, InUse};
 use super::shown::Shown;
 use super::story::Story;
+use super::upstream_key::{self, UPSTREAM_KEY};
 use super::waiting::{NAMED, NoPlace, Owed, Place, Places};
 use crate::clock::Clock;
 use crate::health::FaultReceipt;
@@ -41,6 +42,8 @@ pub(super) struct Means<'a> {
     pub(super) clock: Clock,
     pub(super) options: &'a RouterOptions,
     pub(super) metrics: &'a Metrics,
+    /// What was said of keys that upstreams refuse.
+    pub(super) said_of_keys: &'a upstream_key::Said,
     /// Who asks, if that is known.
     pub(super) client: Option<&'a Client>,
 }
@@ -251,6 +254,7 @@ impl<'a> Sending<'a> {
                 answer,
                 says,
             } => self.refused(upstream, answer, says),
+            Failed::Key { upstream, status } => self.key_refused(upstream, status),
             Failed::Broken {
                 upstream,
                 error,
@@ -343,6 +347,26 @@ impl<'a> Sending<'a> {
         ControlFlow::Continue(())
     }
 
+    /// Another one may have a key that is good.
+    fn key_refused(&mut self, upstream: UpstreamId, status: StatusCode) -> Judgement {
+        let now = self.means.clock.now();
+        self.means.said_of_keys.say(&upstream, status, now);
+        let refusal = upstream_key::refusal(&upstream, status);
+        if !self.outgoing.held.is_whole() {
+            return end(Err(self.not_kept(refusal)));
+        }
+        if !self.within_budget() {
+            return end(Err(refusal));
+        }
+        self.means.metrics.retried("refused");
+        // Whoever asks for patience has more to say to a client.
+        if self.soonest.is_none_or(|soonest| soonest == Duration::MAX) {
+            self.keep(Err(refusal), Some(Duration::MAX));
+        }
+        self.tried.add(upstream, now, Some(Duration::MAX));
+        ControlFlow::Continue(())
+    }
+
     fn broken(
         &mut self,
         upstream: UpstreamId,
@@ -430,16 +454,17 @@ impl<'a> Sending<'a> {
         refusal
     }
 
-    /// What the client gets when there is no place: what an upstream of its own model has said, unless others are there and
-    /// merely busy.
+    /// What the client gets when there is no place: what an upstream of its own model has said, or that one refuses our key, unless
+    /// others are there and merely busy.
     fn give_up(&mut self, no_place: Option<NoPlace>) -> Result<Outcome, Refusal> {
         let Some(no_place) = no_place else {
             return self.out_of_attempts();
         };
         let ending = no_place.ending();
         let busy = ending.class == Class::Shed || ending.reason.is_contention();
+        let of_key = matches!(&self.last, Some(Err(refusal)) if refusal.reason == UPSTREAM_KEY);
         match self.last.take() {
-            Some(last) if !busy && self.last_of_own => last.map(Outcome::Kept),
+            Some(last) if !busy && (self.last_of_own || of_key) => last.map(Outcome::Kept),
             _ => {
                 let facts = self.chain.facts();
                 if facts.detail != Detail::Nothing {

@@ -234,7 +234,7 @@ impl Story {
                 Ok(_) => "answered",
                 Err(Failed::NotSent { .. }) => "not_sent",
                 Err(Failed::Lost { .. }) => "lost",
-                Err(Failed::Refused { .. }) => "refused",
+                Err(Failed::Refused { .. } | Failed::Key { .. }) => "refused",
                 Err(Failed::Broken { .. }) => "broken",
                 Err(Failed::Late { .. }) => "late",
             });

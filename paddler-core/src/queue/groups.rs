@@ -20,7 +20,7 @@ struct Likeness {
     model: Option<Arc<str>>,
     /// A tree may go by the name that was asked for.
     asked: Option<Arc<str>>,
-    instead: bool,
+    reaches_all: bool,
     patience: bool,
     /// What it takes to serve it.
     images: bool,
@@ -40,7 +40,7 @@ impl Likeness {
             class: facts.class,
             model: facts.model.clone(),
             asked: facts.asked.clone(),
-            instead: facts.instead_of.is_some(),
+            reaches_all: facts.as_facts().reaches_all(),
             patience: facts.patience.is_some(),
             images: facts.images,
             sounds: facts.sounds,

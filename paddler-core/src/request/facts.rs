@@ -88,6 +88,9 @@ pub struct RequestFacts {
     /// The only upstreams that it may go to, if not all. None of these: it is refused with 503.
     #[serde(default)]
     pub only: Option<Arc<[UpstreamId]>>,
+    /// [`only`](Self::only) is who keeps what it is about, which is asked whatever its [`traffic`](crate::upstream::Traffic) is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_keeper: bool,
     /// When it came.
     pub arrived: Moment,
     /// When its answer is of no use any more.
@@ -178,6 +181,7 @@ impl RequestFacts {
             tenant_weight: 1,
             session: None,
             only: None,
+            to_keeper: false,
             arrived: Moment::ZERO,
             deadline: None,
             patience: None,
@@ -353,6 +357,7 @@ impl RequestFacts {
             model: self.model.as_deref(),
             asked: self.asked.as_deref(),
             instead_of: self.instead_of.as_deref(),
+            to_keeper: self.to_keeper,
             weight: self.weight,
             tokens: self.tokens,
             least_tokens: self.least_tokens,

@@ -23,6 +23,8 @@ pub struct Facts<'a> {
     pub asked: Option<&'a str>,
     /// [`RequestFacts::instead_of`](super::RequestFacts::instead_of)
     pub instead_of: Option<&'a str>,
+    /// [`RequestFacts::to_keeper`](super::RequestFacts::to_keeper)
+    pub to_keeper: bool,
     /// [`RequestFacts::weight`](super::RequestFacts::weight)
     pub weight: u32,
     /// [`RequestFacts::tokens`](super::RequestFacts::tokens)
@@ -67,6 +69,7 @@ impl<'a> Facts<'a> {
             model: None,
             asked: None,
             instead_of: None,
+            to_keeper: false,
             weight: 1,
             tokens: 0,
             least_tokens: 0,
@@ -87,6 +90,17 @@ impl<'a> Facts<'a> {
     /// Whether it must not be shed: its priority is standard or higher.
     pub fn critical(&self) -> bool {
         self.priority >= 0
+    }
+
+    /// Whether it goes also where nothing goes of its own: it is served instead of another, or there lies what it is about.
+    pub(crate) fn reaches_all(&self) -> bool {
+        self.instead_of.is_some() || self.to_keeper
+    }
+
+    /// Whether it goes also where only what names a model goes: work of a kind that is known.
+    pub(crate) fn goes_by_name(&self) -> bool {
+        // What nobody knows may be anything, such as an order to somebody else's API.
+        self.model.is_some() && self.class != RequestClass::Generate(Task::Other)
     }
 
     /// Sets how it is treated. The weight follows: at least 1 if it generates, else 0.
@@ -235,6 +249,7 @@ impl From<Facts<'_>> for super::RequestFacts {
             tenant_weight: 1,
             session: facts.session.map(Into::into),
             only: None,
+            to_keeper: facts.to_keeper,
             arrived: facts.arrived,
             deadline: facts.deadline,
             patience: None,

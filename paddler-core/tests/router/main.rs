@@ -21,6 +21,7 @@ mod fallback;
 mod faults;
 mod fleets;
 mod framing;
+mod hosted;
 mod hosting;
 mod in_paths;
 mod keys;

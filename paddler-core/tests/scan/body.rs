@@ -52,6 +52,8 @@ fn json() -> impl Strategy<Value = Value> {
             "multimodal_data",
             "content",
             "text",
+            "file_id",
+            "id",
             "n"
         ])
         .prop_map(String::from),
@@ -102,6 +104,7 @@ pub(crate) fn body() -> impl Strategy<Value = Map<String, Value>> {
         "store",
         "background",
         "previous_response_id",
+        "conversation",
         "temperature",
         "a key that is longer than any we know",
     ]);

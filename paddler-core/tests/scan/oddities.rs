@@ -377,7 +377,31 @@ fn what_a_request_refers_to_is_kept() {
         (r#"{"previous_response_id":"resp_1"}"#, Some("resp_1")),
         (r#"{"conversation":"conv_1"}"#, Some("conv_1")),
         (r#"{"input_file_id":"file-\u0031"}"#, Some("file-1")),
-        (r#"{"previous_response_id":null,"conversation":{"id":"c"}}"#, None),
+        (
+            r#"{"previous_response_id":null,"conversation":{"id":"c"}}"#,
+            Some("c"),
+        ),
+        (
+            r#"{"conversation":{"x":{"id":"d"},"list":["e"],"\u0069d":"c","of":"f"}}"#,
+            Some("c"),
+        ),
+        (r#"{"conversation":{"id":["c"],"id":7}}"#, None),
+        (
+            r#"{"input":[{"file_id":"file-1"}],"previous_response_id":"resp_1"}"#,
+            Some("resp_1"),
+        ),
+        (
+            r#"{"previous_response_id":"resp_1","input":[{"file_id":"file-1"}]}"#,
+            Some("resp_1"),
+        ),
+        (
+            r#"{"messages":[{"content":[{"file":{"file_id":"file-1"}},"Hi"]}]}"#,
+            Some("file-1"),
+        ),
+        (
+            r#"{"messages":[{"file_id":["x"]},{"content":"file_id"}],"file_id":"x"}"#,
+            None,
+        ),
         (r#"{"previous_response_id":""}"#, None),
         (r#"{"input":[{"previous_response_id":"resp_1"}]}"#, None),
     ] {

@@ -66,6 +66,17 @@ impl Sum {
     }
 }
 
+/// Whether there is a `file_id` anywhere in it.
+fn names_file(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(names_file),
+        Value::Object(object) => object
+            .iter()
+            .any(|(key, item)| (key == "file_id" && !item.is_null()) || names_file(item)),
+        _ => false,
+    }
+}
+
 /// What the scan must find, or `None` when a value has a wrong type or `model` is ambiguous.
 pub(crate) fn expected(object: &Map<String, Value>, body: &[u8], scanned: &Scanned) -> Option<()> {
     let models: Vec<_> = object
@@ -117,6 +128,15 @@ pub(crate) fn expected(object: &Map<String, Value>, body: &[u8], scanned: &Scann
     assert_eq!(
         scanned.previous_response,
         known(object, "previous_response_id").is_some()
+    );
+    let in_prompt = |key: &str| object.get(key).is_some_and(names_file);
+    let builds = ["previous_response_id", "conversation", "input_file_id"];
+    assert_eq!(
+        scanned.builds_on_kept,
+        builds.iter().any(|key| known(object, key).is_some())
+            || ["messages", "prompt", "input", "content"]
+                .into_iter()
+                .any(in_prompt)
     );
     let user = known(object, "user")
         .and_then(Value::as_str)

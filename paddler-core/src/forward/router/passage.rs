@@ -282,9 +282,12 @@ impl<'a> Passage<'a> {
             (facts.tenant, facts.tenant_weight) = (Some(tenant), 1);
         }
         let only = head.parts.extensions.get().map(|Only(ids)| ids.clone());
-        facts.only = only.or_else(|| self.owner(intake));
+        let owner = only.is_none().then(|| self.owner(intake)).flatten();
+        (facts.only, facts.to_keeper) = (only.or_else(|| owner.clone()), owner.is_some());
         if let Some(host) = &options.annotate {
             host.annotate(&head.parts.headers, &mut facts);
+            // Where a host sends it instead is for nobody to keep.
+            facts.to_keeper &= facts.only == owner;
         }
         Ok((facts, allowed))
     }
@@ -361,7 +364,7 @@ impl<'a> Passage<'a> {
 
     /// Whether it is bound to what a request before has left, which no other model knows.
     fn stays(&self, intake: &Intake) -> bool {
-        let by_body = |scanned: &Scanned| scanned.previous_response || scanned.refers.is_some();
+        let by_body = |scanned: &Scanned| scanned.builds_on_kept;
         intake.scanned.as_ref().is_some_and(by_body) || owners::in_path(self.path).is_some()
     }
 
@@ -439,6 +442,7 @@ impl<'a> Passage<'a> {
             places,
             retries,
             metrics,
+            said_of_keys,
             ..
         } = self.inner;
         Means {
@@ -448,6 +452,7 @@ impl<'a> Passage<'a> {
             clock: *clock,
             options: self.options,
             metrics,
+            said_of_keys,
             client: self.client,
         }
     }

@@ -41,7 +41,7 @@ impl Places {
 
     /// When the first of those who could serve the request can be asked, where none can now and it is known of each.
     fn first_back(&self, facts: &RequestFacts, tried: &Tried, now: Moment) -> Option<Moment> {
-        let model = (facts.model.as_deref(), facts.instead_of.is_some());
+        let model = (facts.model.as_deref(), facts.as_facts().reaches_all());
         let only = facts.only.as_deref();
         let snapshot = self.finder.published.load();
         snapshot.first_back(model, only, |id| tried.until(id, now), now)

@@ -64,6 +64,9 @@ pub(super) struct Capture {
     background: bool,
     previous_response: bool,
     refers: Option<String>,
+    /// It builds on what an upstream keeps.
+    builds: bool,
+    file: Option<String>,
     user: Option<String>,
     adapter: AskedAdapter,
     tallies: [Tally; TEXT_KEYS.len()],
@@ -92,6 +95,8 @@ impl Capture {
             background: false,
             previous_response: false,
             refers: None,
+            builds: false,
+            file: None,
             user: None,
             adapter: AskedAdapter::None,
             tallies: [Tally::default(); TEXT_KEYS.len()],
@@ -120,6 +125,12 @@ impl Capture {
         } else if matches!(self.field, Field::Text(MESSAGES | PROMPT | INPUT | CONTENT)) {
             self.media = MEDIA_KEYS.iter().any(|name| name.as_bytes() == key);
             self.part = Part::of(key);
+        } else if self.field == Field::Conversation {
+            self.part = if depth == 2 && key == b"id" {
+                Part::Kept
+            } else {
+                Part::Other
+            };
         } else if self.field == Field::Holding {
             self.adapter_within = names_adapter(key).then_some(depth);
         }
@@ -138,7 +149,8 @@ impl Capture {
     pub(super) fn string_begins(&mut self, place: Place) {
         self.length = 0;
         self.keeps = match self.field {
-            Field::Text(_) => false,
+            Field::Text(_) => self.part == Part::Kept,
+            Field::Conversation => place.depth == 1 || self.part == Part::Kept,
             Field::Model | Field::User | Field::PreviousResponse | Field::Refers if place.depth == 1 => true,
             _ => self.is_adapter(place),
         };
@@ -236,6 +248,12 @@ impl Capture {
         match std::mem::replace(&mut self.part, Part::Other) {
             Part::Image => self.images |= given,
             Part::Sound => self.sounds |= given,
+            Part::Kept => {
+                self.builds |= value != Value::Null;
+                if value == Value::String {
+                    self.file = self.take_kept();
+                }
+            }
             Part::Other => {}
         }
     }
@@ -246,6 +264,9 @@ impl Capture {
             self.adapter(place, value);
         }
         if place.depth != 1 {
+            if std::mem::replace(&mut self.part, Part::Other) == Part::Kept {
+                self.refers(value);
+            }
             return Ok(());
         }
         match self.field {
@@ -264,7 +285,7 @@ impl Capture {
                 self.previous_response = value != Value::Null;
                 self.refers(value);
             }
-            Field::Refers => self.refers(value),
+            Field::Refers | Field::Conversation => self.refers(value),
             Field::User => {
                 self.user = if value == Value::String {
                     self.take_kept()
@@ -284,6 +305,7 @@ impl Capture {
 
     /// The last one that says something counts: all of them are at one upstream.
     fn refers(&mut self, value: Value) {
+        self.builds |= value != Value::Null;
         if value == Value::String {
             self.refers = self.take_kept();
         }
@@ -352,6 +374,7 @@ impl Capture {
 
     pub(super) fn into_scanned(self, body_bytes: u64) -> Scanned {
         let prompts = |index: usize| self.tallies[index].prompts();
+        let said = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Arc::from);
         let model = match self.model {
             Some(Given::Text(name)) if !name.is_empty() => AskedModel::Named(Arc::from(name)),
             Some(Given::TooLong(bytes)) => AskedModel::TooLong { bytes },
@@ -367,8 +390,9 @@ impl Capture {
             store: self.store,
             background: self.background,
             previous_response: self.previous_response,
-            refers: self.refers.filter(|id| !id.is_empty()).map(Arc::from),
-            user: self.user.filter(|user| !user.is_empty()).map(Arc::from),
+            refers: said(self.refers).or(said(self.file)),
+            builds_on_kept: self.builds,
+            user: said(self.user),
             adapter: self.adapter,
             prompt_bytes: self.tallies.iter().map(|tally| tally.bytes).sum(),
             token_ids: self.tallies.iter().map(|tally| tally.token_ids).sum(),

@@ -32,12 +32,14 @@ pub(super) const TEXT_INPUT: usize = 7;
 /// Keys inside of a prompt whose strings are addresses or encoded files, not text.
 pub(super) const MEDIA_KEYS: [&str; 5] = ["url", "image_url", "data", "file_data", "multimodal_data"];
 
-/// A key inside of a prompt that says what its value is.
+/// A key inside of a prompt, or of a conversation, that says what its value is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Part {
     Other,
     Image,
     Sound,
+    /// It names what an upstream keeps.
+    Kept,
 }
 
 impl Part {
@@ -45,6 +47,7 @@ impl Part {
         match key {
             b"image_url" => Self::Image,
             b"input_audio" => Self::Sound,
+            b"file_id" => Self::Kept,
             _ => Self::Other,
         }
     }
@@ -84,6 +87,8 @@ pub(super) enum Field {
     PreviousResponse,
     /// It names what another request has made.
     Refers,
+    /// The same, or it holds the `id` of that.
+    Conversation,
     User,
     Adapter,
     /// What it holds may name an adapter.
@@ -102,7 +107,8 @@ impl Field {
             b"store" => Self::Store,
             b"background" => Self::Background,
             b"previous_response_id" => Self::PreviousResponse,
-            b"conversation" | b"input_file_id" => Self::Refers,
+            b"conversation" => Self::Conversation,
+            b"input_file_id" => Self::Refers,
             b"user" => Self::User,
             // No other character folds to one of these letters, so that ASCII is enough.
             _ if key.eq_ignore_ascii_case(b"model") => Self::Model,

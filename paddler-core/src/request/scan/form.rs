@@ -371,6 +371,7 @@ impl Form {
             token_ids: 0,
             media: self.media,
             refers: None,
+            builds_on_kept: false,
             images: false,
             sounds: false,
             truncates: false,

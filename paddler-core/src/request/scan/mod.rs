@@ -139,9 +139,12 @@ pub struct Scanned {
     pub background: bool,
     /// Whether `previous_response_id` is there and not null.
     pub previous_response: bool,
-    /// What another request has made, by its id: `previous_response_id`, `conversation` or `input_file_id`, where it is a string,
-    /// not empty and not longer than [`ScanLimits::max_captured`].
+    /// What another request has made, by its id: `previous_response_id`, `conversation` or its `id`, `input_file_id` or, without
+    /// these, a `file_id` inside of `messages`, `prompt`, `input` or `content`, where it is a string, not empty and not longer than
+    /// [`ScanLimits::max_captured`].
     pub refers: Option<Arc<str>>,
+    /// Whether any of these is there and not null, be it no string: what it builds on is kept at one upstream.
+    pub builds_on_kept: bool,
     /// `user`: a string, not empty, not longer than [`ScanLimits::max_captured`]; else `None`.
     pub user: Option<Arc<str>>,
     /// What stands under keys that begin with `lora`, `adapter` or `peft`, such as `lora_path`, ignoring ASCII case, `-` and

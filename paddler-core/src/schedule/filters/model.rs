@@ -39,10 +39,7 @@ impl Filter for ServesModel {
     fn lack(&self, cx: &PickCx<'_>) -> Lack {
         if cx.snapshot.is_empty() {
             Lack::new(Class::Later, Reason::NoUpstream)
-        } else if cx
-            .snapshot
-            .is_served(cx.facts.model, cx.facts.instead_of.is_some())
-        {
+        } else if cx.snapshot.is_served(cx.facts.model, cx.facts.reaches_all()) {
             // Somebody serves it, who is not among the candidates now.
             Lack::new(Class::Later, Reason::Unhealthy)
         } else if cx.snapshot.models_complete() {
