@@ -4,7 +4,7 @@
 //! unless [`metrics_url`](crate::upstream::UpstreamSpec::metrics_url) names another place. Requests that Triton itself holds
 //! back are counted for any backend; those that run, and the KV cache, only the TensorRT-LLM backend tells.
 //!
-//! Its OpenAI-compatible frontend has other paths: there, health is that it answers, and models are listed as OpenAI lists them.
+//! Its OpenAI-compatible frontend has other paths: there, health is that it lists its models, as OpenAI does.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,7 @@ use super::Endpoint;
 use super::answer::{json, refusal};
 use super::gauge::{Gauge, WalkedPage};
 use super::prometheus::Selector;
+use super::vllm::read_models;
 use crate::status::{Health, Report, Signal};
 use crate::upstream::{ModelEntry, Models};
 
@@ -23,11 +24,12 @@ pub(super) const NAME: &str = "triton";
 /// Whose models its OpenAI-compatible frontend says that they are.
 pub(super) const OWNER: &str = "Triton Inference Server";
 
-/// Reads `GET /v2/health/ready` into [`Report::health`]. 400 and 503 mean that it is there and its models are not ready.
+/// Reads `GET /v2/health/ready` into [`Report::health`]. 400 and 503 mean that it is there and its models are not ready. 404 says
+/// nothing: its OpenAI-compatible frontend has no such path, nor has what is no Triton; [`read_frontend`] tells them apart.
 pub fn read_ready(status: u16, body: &[u8], report: &mut Report) {
     report.health = match status {
-        // Its OpenAI-compatible frontend has no such path, and answers.
-        200 | 404 => Some(Health::Ready),
+        200 => Some(Health::Ready),
+        404 => return,
         400 | 503 => Some(Health::Loading),
         500.. => Some(Health::Failing),
         _ => {
@@ -35,6 +37,38 @@ pub fn read_ready(status: u16, body: &[u8], report: &mut Report) {
             return;
         }
     };
+}
+
+/// Reads `GET /v1/models` of one that has no `/v2/health/ready`, into [`Report::models`] and [`Report::health`]: a list is that of
+/// its OpenAI-compatible frontend, which is ready then; whatever else answers is no Triton.
+///
+/// ```
+/// use paddler_core::source::triton::{read_frontend, read_ready};
+/// use paddler_core::status::{Health, Report};
+///
+/// let mut report = Report::new();
+/// read_ready(404, b"", &mut report);
+/// assert_eq!(report.health, None);
+/// read_frontend(404, b"", &mut report);
+/// assert_eq!(report.health, Some(Health::Failing));
+/// ```
+pub fn read_frontend(status: u16, body: &[u8], report: &mut Report) {
+    read_models(status, body, report);
+    if report.models.is_some() {
+        report.health = Some(Health::Ready);
+        return;
+    }
+    report.health = Some(Health::Failing);
+    // Nobody need wait to hear which models it has.
+    report.models = Some(Models::Listed(Vec::new()));
+    let asked = [Endpoint::Ready, Endpoint::Models].map(Endpoint::path).join(", ");
+    let no_list = if status == 200 {
+        " without a list of models"
+    } else {
+        ""
+    };
+    let found = format!("404 and {status}{no_list}: no Triton; the url of a Triton ends before /v2");
+    report.degrade(Signal::Health, asked, found);
 }
 
 #[derive(Deserialize)]
@@ -238,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_when_it_says_so_or_has_no_such_path() {
+    fn it_is_ready_when_it_says_so() {
         for (status, health, said) in [
             (200, Some(Health::Ready), 0),
-            (404, Some(Health::Ready), 0),
+            (404, None, 0),
             (400, Some(Health::Loading), 0),
             (503, Some(Health::Loading), 0),
             (500, Some(Health::Failing), 0),

@@ -1,6 +1,7 @@
 //! When is one upstream asked how it is, again and again?
 
 mod ask;
+mod elsewhere;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,8 @@ pub struct PollOptions {
     pub timeout: Duration,
     /// The most polls at once, over all upstreams. Default 64. One that hangs holds its place until the timeout.
     pub concurrency: usize,
-    /// The longest time between polls of an upstream that cannot be asked; it doubles from the interval. Default 10 s.
+    /// The longest time between polls of an upstream that cannot be asked, or that is no engine; it doubles from the interval.
+    /// Default 10 s.
     pub max_backoff: Duration,
 }
 
@@ -99,7 +101,8 @@ impl Poller {
     pub(crate) async fn run(mut self) {
         let mut failures: u32 = 0;
         while let Some((asked, answer)) = self.poll().await {
-            failures = if answer.is_err() {
+            // Who asks seven paths of what is no engine does not do it each second for ever.
+            failures = if answer.is_err() || self.asker.knows_no_engine() {
                 failures.saturating_add(1)
             } else {
                 0
@@ -132,7 +135,7 @@ impl Poller {
         let (id, limit) = (&self.id, self.options.timeout);
         let sample = || self.published.load().sample(id.as_str(), self.clock.now());
         // What was found out before the time was over is kept: the next poll goes on from there.
-        let answer = timeout(limit, self.asker.ask(sample)).await;
+        let answer = timeout(limit, self.asker.ask(limit, sample)).await;
         let late = |_| Failure::new(FailureKind::Timeout, format!("no answer within {limit:?}"));
         let mut answer = answer.map_err(late).and_then(|answer| answer);
         if let (Ok((report, _)), Some(own_name)) = (&mut answer, self.published.router()) {

@@ -1,13 +1,13 @@
 //! Where do an upstream's metrics stand?
 
-use super::address::{parse, parse_page};
+use super::address::{Address, parse, parse_page};
 use super::{Engine, UpstreamSpec};
 
 impl UpstreamSpec {
     /// Where its metrics stand, if they stand elsewhere than below its URL: an upstream of the same id that is asked for nothing
     /// else, and the path there.
     ///
-    /// It gets the key of the upstream only at the upstream's own host and port.
+    /// It gets the key of the upstream only at the upstream's own host and port, and in clear only where the upstream does.
     ///
     /// ```
     /// use paddler_core::upstream::{Engine, UpstreamSpec};
@@ -27,7 +27,8 @@ impl UpstreamSpec {
         };
         let mut at = self.clone();
         at.url = address.to_string();
-        if !at.same_place(self) {
+        let is_at = |own: Address| (own.tls(), own.authority()) == (address.tls(), address.authority());
+        if !parse(&self.url).is_ok_and(is_at) {
             #[cfg(feature = "proxy")]
             at.extensions.remove::<super::http::UpstreamKey>();
         }
@@ -49,6 +50,7 @@ mod tests {
             (Some("http://10.0.0.3:8000/page"), Engine::Vllm, true),
             (Some("http://10.0.0.3:8001/metrics"), Engine::Vllm, false),
             (Some("http://10.0.0.4:8000/metrics"), Engine::Vllm, false),
+            (Some("https://10.0.0.3:8000/page"), Engine::Vllm, false),
             (None, Engine::Triton, false),
         ] {
             spec.metrics_url = url.map(str::to_owned);
@@ -57,6 +59,22 @@ mod tests {
             assert_eq!(at.extensions.get::<u8>(), Some(&7), "what its host knows stays");
         }
         assert!(spec.extensions.get::<UpstreamKey>().is_some());
+    }
+
+    #[test]
+    fn the_key_of_one_that_speaks_tls_goes_nowhere_in_clear_and_its_path_has_no_say() {
+        let mut spec = UpstreamSpec::new("gpu-1", "https://10.0.0.3:8000/openai/v1").unwrap();
+        spec.extensions.insert(UpstreamKey::new("sk-1").unwrap());
+        for (url, keeps) in [
+            ("http://10.0.0.3:8000/metrics", false),
+            ("https://10.0.0.3:8000/metrics", true),
+            ("https://10.0.0.3:8000/openai/v1/metrics", true),
+            ("https://10.0.0.3/metrics", false),
+        ] {
+            spec.metrics_url = Some(url.to_owned());
+            let (at, _) = spec.metrics_at(Engine::Vllm).unwrap();
+            assert_eq!(at.extensions.get::<UpstreamKey>().is_some(), keeps, "{url}");
+        }
     }
 
     #[test]

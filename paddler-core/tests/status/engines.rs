@@ -222,7 +222,8 @@ async fn a_server_that_knows_no_path_at_all_is_no_engine_until_it_knows_one() {
         let (url, _server) = plain(answer).await;
         let rig = Rig::http([spec("o", &url)], quick());
         let report = rig.report("o", "a report", |_| true).await;
-        assert_eq!((report.health, report.models), (Some(Health::Failing), None));
+        let none = Some(Models::Listed(Vec::new()));
+        assert_eq!((report.health, report.models), (Some(Health::Failing), none));
         let told = &report.degraded[0];
         assert_eq!(told.signal, Signal::Health);
         for path in ["/health", "/props", "/metrics", "/v1/models"] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddler_core::status::{FailureKind, Health, PollOptions, StatusEvent};
+use paddler_core::status::{FailureKind, Health, PollOptions, Report, Signal, StatusEvent};
 use paddler_core::upstream::{Engine, ModelEntry, Models, Transport, UpstreamSpec};
 use tokio::time::{Instant, sleep};
 
@@ -108,6 +108,138 @@ async fn who_cannot_be_asked_is_asked_less_often_until_he_can() {
         let within = (0.9 * expected - 0.002)..=(1.1 * expected + 0.002);
         assert!(within.contains(gap), "{gap} is not about {expected}: {gaps:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_engine_is_asked_less_often_until_it_is_one() {
+    let fake = Fake::new(|_, _| Reply::not_found());
+    let net = Net::of([("http://a", fake.clone())]);
+    let rig = Rig::net([spec("a", "http://a")], net, PollOptions::default());
+    sleep(2 * MINUTE).await;
+    let asked = gaps(&fake.polls());
+    assert!(asked.len() >= 10, "{asked:?}");
+    let longer = [1.0, 2.0, 4.0, 8.0].into_iter().chain(std::iter::repeat(10.0));
+    for (gap, expected) in asked.iter().zip(longer) {
+        let within = (0.9 * expected - 0.002)..=(1.1 * expected + 0.002);
+        assert!(within.contains(gap), "{gap} is not about {expected}: {asked:?}");
+    }
+    fake.becomes(|path, _| llama(path, 0, 4, "m"));
+    let since = Instant::now();
+    rig.report("a", "an engine", |report| report.health == Some(Health::Ready))
+        .await;
+    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
+    let before = fake.polls().len();
+    sleep(MINUTE).await;
+    assert!(
+        fake.polls().len() > before + 50,
+        "as often as any other from then on"
+    );
+}
+
+/// What an engine answers that lists one model and has nothing else.
+fn lists(path: &str) -> Reply {
+    match path {
+        "/v1/models" => Reply::ok(r#"{"data":[{"id":"m","object":"model"}]}"#),
+        _ => Reply::not_found(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hangs_where_metrics_stand_is_asked_seldom_and_fails_no_poll() {
+    let own = Fake::new(|path, _| match path {
+        "/health" => Reply::ok(""),
+        path => lists(path),
+    });
+    let page = Fake::new(|_, _| Reply::Hangs);
+    let mut spec = spec("v", "http://v");
+    spec.engine = Engine::Vllm;
+    spec.metrics_url = Some("http://page/m?token=secret".into());
+    let net = Net::of([("http://v", own.clone()), ("http://page:80", page.clone())]);
+    let mut options = PollOptions::default();
+    options.timeout = Duration::from_millis(600);
+    let rig = Rig::net([spec], net, options);
+    sleep(2 * MINUTE).await;
+    let entry = rig.entry("v", "a report", |entry| entry.report().is_some()).await;
+    assert_eq!(entry.failures(), 0);
+    assert_eq!(page.asked_at("/m").len(), own.polls().len().div_ceil(10));
+    let degraded = &entry.report().unwrap().degraded;
+    assert_eq!(degraded.len(), 3, "it is said between, too");
+    for one in degraded {
+        let said = (one.expected.as_str(), one.found.as_str());
+        assert_eq!(
+            said,
+            ("http://page:80/m", "no answer within 200ms"),
+            "its query is nobody else's business"
+        );
+    }
+    page.becomes(|_, _| Reply::ok("vllm:num_requests_running 2\n"));
+    rig.report("v", "its load", |report| report.running == Some(2))
+        .await;
+    let before = (page.asked_at("/m").len(), own.polls().len());
+    sleep(MINUTE).await;
+    let after = (page.asked_at("/m").len(), own.polls().len());
+    assert_eq!(
+        after.0 - before.0,
+        after.1 - before.1,
+        "each poll asks where somebody answers"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_answers_404_to_everything_is_no_triton_and_never_stays_one() {
+    let fake = Fake::new(|_, _| Reply::not_found());
+    let mut spec = spec("t", "http://t");
+    spec.engine = Engine::Triton;
+    let rig = Rig::net(
+        [spec],
+        Net::of([("http://t", fake.clone())]),
+        PollOptions::default(),
+    );
+    let failing = |report: &Report| report.health == Some(Health::Failing);
+    let why = |report: &Report| {
+        let mut degraded = report.degraded.iter();
+        let told = degraded.find(|one| one.signal == Signal::Health).unwrap();
+        assert_eq!(told.expected, "/v2/health/ready, /v1/models");
+        assert!(told.found.contains("ends before /v2"), "{told:?}");
+        told.found.clone()
+    };
+    let report = rig.report("t", "a report", |_| true).await;
+    assert!(failing(&report), "{report:?}");
+    assert_eq!(
+        report.models,
+        Some(Models::Listed(Vec::new())),
+        "nobody waits for it"
+    );
+    assert!(why(&report).starts_with("404 and 404: "));
+
+    fake.becomes(|path, _| lists(path));
+    let ready = |report: &Report| report.health == Some(Health::Ready);
+    let report = rig.report("t", "its frontend for OpenAI", ready).await;
+    assert_eq!(report.models, Some(Models::Listed(vec![ModelEntry::new("m")])));
+    sleep(Duration::from_secs(5)).await;
+    for (status, found) in [
+        (404, "404 and 404: "),
+        (200, "404 and 200 without a list of models: "),
+    ] {
+        fake.becomes(move |path, _| match path {
+            "/v1/models" => Reply::Says(status, "<html>".into()),
+            _ => Reply::not_found(),
+        });
+        let report = rig
+            .report("t", found, |report| {
+                failing(report) && why(report).starts_with(found)
+            })
+            .await;
+        assert_eq!(report.models, Some(Models::Listed(Vec::new())));
+    }
+    fake.becomes(|path, _| match path {
+        "/v2/health/ready" => Reply::ok(""),
+        "/v2/repository/index" => Reply::ok(r#"[{"name":"own","version":"1","state":"READY"}]"#),
+        _ => Reply::Says(400, String::new()),
+    });
+    let report = rig.report("t", "Triton itself", ready).await;
+    let own = Some(Models::Listed(vec![ModelEntry::new("own")]));
+    assert_eq!(report.models, own, "asked for at once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, SERVER};
 use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
-use tokio::time::timeout;
 
+use super::elsewhere::Elsewhere;
 use crate::forward::{Body, BoxError, chain};
 use crate::source::vllm::VllmNames;
 use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
@@ -21,9 +21,6 @@ use crate::upstream::{
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 16 << 20;
-
-/// The longest that metrics may take that stand elsewhere: who serves requests is not given up because nobody answers there.
-const ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Asks one upstream, and remembers what it need not be asked each time.
 #[derive(Debug)]
@@ -54,7 +51,9 @@ struct Memory {
 
 impl Memory {
     fn complete(&self, report: &mut Report) {
-        report.models.clone_from(&self.models);
+        if report.models.is_none() {
+            report.models.clone_from(&self.models);
+        }
         report.abilities.can.clone_from(&self.abilities.can);
         report.abilities.context = report.abilities.context.or(self.abilities.context);
         report.loaded_adapters.clone_from(&self.loaded_adapters);
@@ -63,16 +62,8 @@ impl Memory {
     }
 }
 
-/// Metrics that do not stand below the upstream's URL.
-#[derive(Debug)]
-struct Elsewhere {
-    url: String,
-    /// What is asked for which path; or why there is no way to it.
-    way: Result<(Arc<dyn Upstream>, Uri), String>,
-}
-
 /// What one path answered.
-struct Answered {
+pub(super) struct Answered {
     status: u16,
     server: Option<String>,
     body: bytes::Bytes,
@@ -113,12 +104,18 @@ impl Asker {
         self.elsewhere = None;
     }
 
-    /// Asks once. `sample` is called just before the first question about load.
+    /// Whether it is not known what engine answers there, if one does.
+    pub(crate) fn knows_no_engine(&self) -> bool {
+        self.engine.is_none()
+    }
+
+    /// Asks once, which may take until `limit`. `sample` is called just before the first question about load.
     pub(crate) async fn ask(
         &mut self,
+        limit: Duration,
         sample: impl FnOnce() -> Option<SampleToken>,
     ) -> Result<(Report, Option<SampleToken>), Failure> {
-        let answer = self.ask_plan(sample).await;
+        let answer = self.ask_plan(limit, sample).await;
         if answer
             .as_ref()
             .is_err_and(|failure| failure.kind == FailureKind::Unreachable)
@@ -130,6 +127,7 @@ impl Asker {
 
     async fn ask_plan(
         &mut self,
+        limit: Duration,
         sample: impl FnOnce() -> Option<SampleToken>,
     ) -> Result<(Report, Option<SampleToken>), Failure> {
         let engine = match self.engine {
@@ -148,32 +146,53 @@ impl Asker {
         if self.spec.is_hosted() {
             report.health = Some(Health::Ready);
         }
-        let mut quickly_degraded = 0;
+        let (mut quickly_degraded, mut page) = (0, None);
         for (number, endpoint) in plan.asks(self.poll).enumerate() {
             if number == plan.quick.len() {
                 quickly_degraded = report.degraded.len();
             }
+            if self.elsewhere.is_some() && endpoint.is_metrics() {
+                page = Some(endpoint);
+                continue;
+            }
             if Plan::is_told(engine, endpoint, &report) {
                 continue;
             }
-            match &self.elsewhere {
-                Some(elsewhere) if endpoint.is_metrics() => match elsewhere.get().await {
-                    Ok(answer) => self.read(engine, endpoint, &answer, &mut report),
-                    Err(why) => elsewhere.missing(engine, &why, &mut report),
-                },
-                _ => {
-                    let answer = get(&*self.upstream, endpoint).await?;
-                    self.read(engine, endpoint, &answer, &mut report);
-                }
-            }
-            if report.health == Some(Health::Loading) {
-                // It says the same on every path, and may come back as another model.
+            if !self.ask_path(engine, endpoint, &mut report).await? {
                 self.poll = 0;
                 return Ok((report, token));
             }
         }
+        self.remember(plan, quickly_degraded, &mut report);
+        // Last, so that whoever hangs there keeps back nothing that the upstream itself tells.
+        if let Some(page) = page {
+            self.ask_elsewhere(engine, page, limit, &mut report).await;
+        }
+        Ok((report, token))
+    }
+
+    /// Asks for one path. Says whether the others are worth a question: one that loads says so on every path, and may come
+    /// back as another model.
+    async fn ask_path(
+        &self,
+        engine: Engine,
+        endpoint: Endpoint,
+        report: &mut Report,
+    ) -> Result<bool, Failure> {
+        let answer = get(&*self.upstream, endpoint).await?;
+        self.read(engine, endpoint, &answer, report);
+        if (engine, endpoint, answer.status) == (Engine::Triton, Endpoint::Ready, 404) {
+            let Answered { status, body, .. } = get(&*self.upstream, Endpoint::Models).await?;
+            triton::read_frontend(status, &body, report);
+            return Ok(report.health == Some(Health::Ready));
+        }
+        Ok(report.health != Some(Health::Loading))
+    }
+
+    /// Keeps what slow paths have told, and says it where they were not asked.
+    fn remember(&mut self, plan: Plan, quickly_degraded: usize, report: &mut Report) {
         if plan.slow.is_empty() {
-            return Ok((report, token));
+            return;
         }
         if self.poll.is_multiple_of(Plan::SLOW_EVERY) {
             self.memory = Memory {
@@ -184,10 +203,22 @@ impl Asker {
                 degraded: report.degraded.split_off(quickly_degraded),
             };
         }
-        self.memory.complete(&mut report);
+        self.memory.complete(report);
         // Without its models an upstream gets little to do, so that is asked again at once, not ten polls later.
         self.poll = if report.models.is_some() { self.poll + 1 } else { 0 };
-        Ok((report, token))
+    }
+
+    async fn ask_elsewhere(&mut self, engine: Engine, page: Endpoint, limit: Duration, report: &mut Report) {
+        let Some(elsewhere) = &mut self.elsewhere else {
+            return;
+        };
+        if Plan::is_told(engine, page, report) {
+            return;
+        }
+        match elsewhere.get(limit).await {
+            Ok(answer) => self.read(engine, page, &answer, report),
+            Err(why) => elsewhere.missing(engine, &why, report),
+        }
     }
 
     fn read(&self, engine: Engine, endpoint: Endpoint, answer: &Answered, report: &mut Report) {
@@ -272,39 +303,6 @@ impl Asker {
     }
 }
 
-impl Elsewhere {
-    /// `None`: they stand below the upstream's URL.
-    fn of(spec: &UpstreamSpec, engine: Engine, connect: &dyn Connect) -> Option<Self> {
-        let (at, path) = spec.metrics_at(engine)?;
-        let url = format!("{}{path}", at.url);
-        let way = || Ok((connect.connect(&at)?, path.parse::<Uri>()?));
-        let way = way().map_err(|error: BoxError| chain(&*error));
-        Some(Self { url, way })
-    }
-
-    /// What stands there, or why nothing is known of it.
-    async fn get(&self) -> Result<Answered, String> {
-        let (upstream, path) = self.way.as_ref().map_err(String::clone)?;
-        let mut request = Request::new(Body::empty());
-        *request.uri_mut() = path.clone();
-        match timeout(ELSEWHERE, call(&**upstream, path.path(), request)).await {
-            Ok(answer) => answer.map_err(|failure| failure.message),
-            Err(_) => Err(format!("no answer within {ELSEWHERE:?}")),
-        }
-    }
-
-    /// Says of what would stand there that it is unknown, and why.
-    fn missing(&self, engine: Engine, why: &str, report: &mut Report) {
-        let mut signals = vec![Signal::Running, Signal::Waiting];
-        if engine != Engine::Llamacpp {
-            signals.push(Signal::KvCache);
-        }
-        for signal in signals {
-            report.degrade(signal, self.url.clone(), why);
-        }
-    }
-}
-
 async fn get(upstream: &dyn Upstream, endpoint: Endpoint) -> Result<Answered, Failure> {
     let path = endpoint.path();
     let mut request = Request::new(Body::empty());
@@ -318,7 +316,11 @@ async fn get(upstream: &dyn Upstream, endpoint: Endpoint) -> Result<Answered, Fa
     call(upstream, path, request).await
 }
 
-async fn call(upstream: &dyn Upstream, path: &str, request: Request<Body>) -> Result<Answered, Failure> {
+pub(super) async fn call(
+    upstream: &dyn Upstream,
+    path: &str,
+    request: Request<Body>,
+) -> Result<Answered, Failure> {
     let failed = |error: BoxError| failure(path, &*error);
     let response = upstream.call(request).await.map_err(failed)?;
     let (head, body) = Response::into_parts(response);
