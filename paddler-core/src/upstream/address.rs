@@ -106,7 +106,6 @@ impl fmt::Display for InvalidUrl {
 impl std::error::Error for InvalidUrl {}
 
 /// What most paths begin with.
-#[cfg(feature = "proxy")]
 const V1: &str = "/v1";
 
 const FORM: &str = "write http://host:port or https://host:port";
