@@ -185,7 +185,7 @@ async fn where_a_model_has_no_place_another_one_serves_it_and_that_can_be_seen()
     assert!(
         checked
             .log
-            .contains("models.big.fallback: no upstream has \"gone\"")
+            .contains("models.big.fallback: no upstream of it has \"gone\"")
             && !checked.log.contains("hosted"),
         "{}",
         checked.log

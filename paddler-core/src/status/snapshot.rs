@@ -345,8 +345,7 @@ impl Snapshot {
 
     /// Whom the request reaches.
     pub(crate) fn reached(&self, facts: &Facts<'_>) -> Reached<'_> {
-        self.columns
-            .reached(facts.goes_by_name(), facts.reaches_all())
+        self.columns.reached(facts.goes_by_name(), facts.reaches_all())
     }
 
     /// Whether the upstream with this id is draining: it gets nothing new, at once and whatever the snapshot's age.
