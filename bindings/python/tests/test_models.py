@@ -72,12 +72,15 @@ def test_a_fallback_is_asked_for_in_order_and_no_other() -> None:
     facts = rules.resolve(Facts(model="big"))
     assert rules.fallback(facts) == (["small", "far"], 2.0)
     assert rules.fallback(Facts(model="small")) is None
-    board = paddler.Board()
+    board = paddler.Board("gateway")
     board.upsert("a", "http://10.0.0.1:8000", models=["small"], traffic="fallback")
-    board.report("a", paddler.Report(health="ready"))
-    with pytest.raises(paddler.Refused):
-        board.acquire(Facts(model="small")).complete()
-    board.acquire(rules.instead(facts, "small")).complete()
+    board.report("a", running=0, waiting=0)
+    board.publish()
+    router = paddler.Router(board)
+    with pytest.raises(paddler.ModelNotFound):
+        router.pick(Facts(model="small"))
+    with router.pick(rules.instead(facts, "small")) as lease:
+        assert lease.upstream.id == "a"
     with pytest.raises(ValueError, match="does not fall back to \"other\""):
         rules.instead(facts, "other")
 
