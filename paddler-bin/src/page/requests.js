@@ -62,8 +62,8 @@ function choose(decision) {
 }
 
 function explain(decision) {
-  const attempt = ({ upstream, fallback, ended, sent_seconds: sent, why }, index) => [
-    h("h4", {}, `${decision.attempts.length > 1 ? `${index + 1}. ` : ""}Sent to ${upstream}${fallback ? ` for ${fallback} instead` : ""} after ${time(sent)}: ${ended?.replaceAll("_", " ") ?? "not answered yet"}`),
+  const attempt = ({ upstream, fallback, passed_over: passed = [], ended, sent_seconds: sent, why }, index) => [
+    h("h4", {}, `${decision.attempts.length > 1 ? `${index + 1}. ` : ""}Sent to ${upstream}${fallback ? ` for ${fallback} instead of ${passed.map(({ model, reason }) => `${model} (${reason.replaceAll("_", " ")})`).join(", ")}` : ""} after ${time(sent)}: ${ended?.replaceAll("_", " ") ?? "not answered yet"}`),
     why ? walk(why, `${decision.id} to ${upstream}`, app.showWalk, upstream) : h("p", { class: "quiet" }, "Why was not recorded."),
   ];
   const { id, method, path, priority, weight, estimated_tokens: tokens, client, prompt_tokens: prompt, output_tokens: output } = decision;

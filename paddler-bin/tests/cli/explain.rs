@@ -220,4 +220,15 @@ async fn where_a_model_has_no_place_another_one_serves_it_and_that_can_be_seen()
         .collect();
     assert_eq!(fell.len(), 2, "{decisions:#}");
     assert!(fell.contains(&"small") && fell.contains(&"hosted"), "{fell:?}");
+    for one in decisions["decisions"].as_array().unwrap() {
+        let attempt = &one["attempts"][0];
+        if attempt["fallback"].is_string() {
+            let passed = &attempt["passed_over"][0];
+            let reasons = ["unhealthy", "model_not_found"].map(Value::from);
+            assert!(
+                passed["model"] != attempt["fallback"] && reasons.contains(&passed["reason"]),
+                "{attempt:#}"
+            );
+        }
+    }
 }

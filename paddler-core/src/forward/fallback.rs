@@ -12,6 +12,7 @@ use super::refusal::Refusal;
 use super::waiting::{NEVER, NoPlace, Place, Places};
 use crate::Moment;
 use crate::clock::Clock;
+use crate::observe::PassedOver;
 use crate::queue::Tried;
 use crate::request::{Fallback, ModelRules, RequestFacts};
 use crate::schedule::Class;
@@ -30,7 +31,7 @@ pub(super) struct Chain<'a> {
     rule: Option<Arc<str>>,
     /// 0: its own.
     at: usize,
-    /// What came of those before.
+    /// What came last of each that was asked, in the order of the chain.
     ended: Vec<Ended>,
     /// All were asked, and this one is waited for as by any other request.
     settled: bool,
@@ -152,7 +153,10 @@ impl<'a> Chain<'a> {
         let is_news = no_place
             .as_ref()
             .is_some_and(|no_place| no_place.ending().class != Class::Later);
-        self.ended.push(Ended { at, no_place });
+        // The last word of each counts.
+        self.ended.retain(|ended| ended.at != at);
+        let behind = self.ended.partition_point(|ended| ended.at < at);
+        self.ended.insert(behind, Ended { at, no_place });
         if self.settled {
             // Who was waited for will not serve it after all. Others may have come meanwhile.
             let anew = is_news && self.rounds < ROUNDS;
@@ -207,17 +211,13 @@ impl<'a> Chain<'a> {
 
     /// Why it is refused: as its own model has it or, where nobody could ever serve that, the first that somebody could.
     fn told(&mut self) -> Option<NoPlace> {
-        // Where it waited in the end, it is told what was said then.
-        let mut last: Vec<(usize, &NoPlace)> = Vec::new();
-        for ended in &self.ended {
-            let Some(no_place) = &ended.no_place else { continue };
-            last.retain(|(at, _)| *at != ended.at);
-            last.push((ended.at, no_place));
-        }
-        last.sort_by_key(|(at, _)| *at);
-        let could = |(_, no_place): &&(usize, &NoPlace)| no_place.ending().class != Class::Never;
-        let own = last.first().filter(|(at, _)| *at == 0)?;
-        let (at, no_place) = *last.iter().find(could).unwrap_or(own);
+        let mut said = self
+            .ended
+            .iter()
+            .filter_map(|ended| Some((ended.at, ended.no_place.as_ref()?)));
+        let own = said.clone().next().filter(|(at, _)| *at == 0)?;
+        let could = said.find(|(_, no_place)| no_place.ending().class != Class::Never);
+        let (at, no_place) = could.unwrap_or(own);
         let no_place = no_place.clone();
         self.ask(at, None);
         Some(no_place)
@@ -234,28 +234,31 @@ impl<'a> Chain<'a> {
 
     /// Which other models were asked for, and why those did not serve it, for a person. `None`: none.
     fn besides(&self) -> Option<String> {
-        let mut besides: Vec<(usize, &str)> = Vec::new();
-        for Ended { at, no_place } in &self.ended {
-            let why = no_place
-                .as_ref()
-                .map_or("no answer", |no_place| no_place.ending().reason.as_str());
-            besides.retain(|(other, _)| other != at);
-            besides.push((*at, why));
-        }
-        besides.sort_by_key(|(at, _)| *at);
-        let name = |at: usize| match at.checked_sub(1) {
-            Some(other) => self.others.get(other),
-            None => self.own.model.as_ref(),
-        };
-        let each = besides
+        let passed = self.passed_over();
+        let each = passed
             .iter()
-            .filter(|(at, _)| *at != self.at)
-            .filter_map(|(at, why)| {
-                let name = name(*at)?;
-                Some(format!("{name:?} ({why})"))
-            });
+            .map(|PassedOver { model, reason }| format!("{model:?} ({reason})"));
         let each: Vec<_> = each.collect();
         (!each.is_empty()).then(|| each.join(", "))
+    }
+
+    /// Which models were asked for besides the one that is asked for now, in order.
+    pub(super) fn passed_over(&self) -> Vec<PassedOver> {
+        let others = self.ended.iter().filter(|ended| ended.at != self.at);
+        let each = others.filter_map(|Ended { at, no_place }| {
+            let model = match at.checked_sub(1) {
+                Some(other) => self.others.get(other),
+                None => self.own.model.as_ref(),
+            };
+            let reason = no_place
+                .as_ref()
+                .map_or("no_answer", |no_place| no_place.ending().reason.as_str());
+            Some(PassedOver {
+                model: model?.clone(),
+                reason: reason.into(),
+            })
+        });
+        each.collect()
     }
 }
 

@@ -185,7 +185,11 @@ impl<'a> Sending<'a> {
         let instead = self.chain.instead().map(|(model, _)| model.clone());
         self.shown.placed(&place, instead.as_ref());
         let is_instead = instead.is_some();
-        let traceparent = self.story.placed(&mut place, instead, || places.next_seed());
+        let traceparent = self
+            .story
+            .placed(&mut place, (instead, self.chain.passed_over()), || {
+                places.next_seed()
+            });
         self.once = place.upstream.sends_once();
         let how = How {
             clock,

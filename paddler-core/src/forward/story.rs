@@ -14,7 +14,7 @@ use super::trace::{self, KNOWN, Parent, SAMPLED};
 use super::waiting::Place;
 use crate::Moment;
 use crate::clock::Clock;
-use crate::observe::{End, Measured, Telemetry, TraceSpan, Trail, TrailAttempt, guarded};
+use crate::observe::{End, Measured, PassedOver, Telemetry, TraceSpan, Trail, TrailAttempt, guarded};
 use crate::queue::Used;
 use crate::request::{RequestFacts, Route};
 use crate::schedule::{Detail, Explained};
@@ -185,7 +185,7 @@ impl Story {
     pub(super) fn placed(
         &mut self,
         place: &mut Place,
-        instead: Option<Arc<str>>,
+        (instead, passed_over): (Option<Arc<str>>, Vec<PassedOver>),
         draw: impl FnOnce() -> u64,
     ) -> Option<HeaderValue> {
         // It is there for the log, too.
@@ -205,6 +205,7 @@ impl Story {
             trail.attempts.push(TrailAttempt {
                 upstream: place.lease.upstream().clone(),
                 model: instead,
+                passed_over,
                 at,
                 span_id: attempt.map(|attempt| attempt.span_id),
                 why,

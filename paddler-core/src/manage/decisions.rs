@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::tape::Tape;
 use crate::Moment;
 use crate::config::DecisionRules;
-use crate::observe::{Telemetry, Trail};
+use crate::observe::{PassedOver, Telemetry, Trail};
 use crate::queue::Priority;
 use crate::request::RequestFacts;
 use crate::schedule::{Detail, Explained};
@@ -145,6 +145,9 @@ pub struct Attempt {
     /// For which model, where its own had no place for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
+    /// The models that were asked for before it, its own first, and why they did not serve it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOver>,
     /// When: what was before is waiting, or other attempts.
     pub sent_seconds: f64,
     /// How that ended: `answered`, `not_sent`, `lost`, `refused`, `broken` or `late`. Left out: it has not.
@@ -339,6 +342,7 @@ impl Decision {
         let attempt = |sent: &crate::observe::TrailAttempt| Attempt {
             upstream: sent.upstream.clone(),
             fallback: sent.model.as_deref().map(str::to_owned),
+            passed_over: sent.passed_over.clone(),
             sent_seconds: seconds(sent.at),
             ended: sent.ended,
             why: sent.why.as_ref().map(|why| why.explained.clone()),

@@ -120,7 +120,7 @@ pub use metrics::{InFlight, Metrics};
 pub(crate) use models::Measured;
 pub use page::MetricsPage;
 pub(crate) use telemetry::guarded;
-pub use telemetry::{End, Telemetries, Telemetry, TraceSpan, Trail, TrailAttempt, Why};
+pub use telemetry::{End, PassedOver, Telemetries, Telemetry, TraceSpan, Trail, TrailAttempt, Why};
 pub use upstreams::{ServiceStatus, UpstreamStatus};
 pub(crate) use walks::Walks;
 

@@ -308,6 +308,16 @@ pub struct TraceSpan {
     pub state: Option<Box<str>>,
 }
 
+/// A model that was asked for and did not serve a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PassedOver {
+    /// Its name, as upstreams have it.
+    pub model: Arc<str>,
+    /// Why it had no place, as a [`Reason`](crate::schedule::Reason) has it; `no_answer`: it had some, and none of them answered.
+    pub reason: Box<str>,
+}
+
 /// A sending of a request.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
@@ -317,6 +327,9 @@ pub struct TrailAttempt {
     /// For which model, where that is not its own, which had no place for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Arc<str>>,
+    /// Those that were asked for before it, its own first; empty where that was sent to at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOver>,
     /// When the place was found and it was sent.
     pub at: Moment,
     /// Its span, where the request has one.

@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use super::candidates::{Arena, CandidateSet};
 use super::context::{PickCx, Reads};
 use super::explain::Observer;
+use super::filter::Filter;
+use super::filters::model;
 use super::frozen::Frozen;
 use super::node::NodeId;
 use super::outcome::{Class, Ending, Outcome, Picks, Reason};
@@ -165,7 +167,8 @@ impl Snapshot {
         let reached = self.reached(ask.facts);
         let words = self.columns.live.len();
         let mut set = arena.candidates(words, |word| reached.word(word) & !cx.frozen.shut(word));
-        if let Err(ending) = self.allow(lost, ask, &mut set) {
+        let allowed = self.allow(lost, ask, &mut set);
+        if let Err(ending) = allowed.and_then(|()| stands_in(&cx, &mut set)) {
             observer.ended(&cx, &ending);
             return ending.into();
         }
@@ -295,4 +298,19 @@ impl Snapshot {
             take,
         ))
     }
+}
+
+/// Of a request that another model serves than its own, takes out who does not have that, whatever the tree looks at: else any
+/// engine would be said to be the other model.
+fn stands_in(cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), Ending> {
+    if cx.facts.instead_of.is_none() {
+        return Ok(());
+    }
+    let serves = model();
+    let judged = serves.narrow(cx, set);
+    if judged.is_ok() && !set.is_empty() {
+        return Ok(());
+    }
+    let lack = serves.lack(cx);
+    Err(Ending::new(lack.class, lack.reason, NodeId(0)))
 }

@@ -14,7 +14,7 @@ use crate::forward::{Body, BoxError};
 use crate::observe::UpstreamStatus;
 use crate::queue::QueueLimits;
 use crate::request::ModelRule;
-use crate::schedule::trees;
+use crate::schedule::{Tree, trees};
 use crate::status::{StatusBoard, StatusEvent};
 use crate::upstream::{Lease, ModelEntry, Models, Transport, Upstream, UpstreamId, UpstreamSpec};
 
@@ -50,7 +50,11 @@ struct World {
 impl World {
     /// Upstreams with one place each, for these models, and somebody who hands places out.
     fn new(models: impl IntoIterator<Item = &'static str>, waiting: usize) -> Self {
-        let (clock, mut board) = (Clock::new(), StatusBoard::new(trees::gateway()));
+        Self::by(trees::gateway(), models, waiting)
+    }
+
+    fn by(tree: Tree, models: impl IntoIterator<Item = &'static str>, waiting: usize) -> Self {
+        let (clock, mut board) = (Clock::new(), StatusBoard::new(tree));
         for model in models {
             board.apply(StatusEvent::Upsert(serves(model)), clock.now());
         }
@@ -253,6 +257,35 @@ async fn what_nobody_could_serve_now_is_not_waited_for() {
         Some(r#""big" (slots_busy), "small" (unhealthy)"#)
     );
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_serves_instead_has_the_model_though_the_tree_looks_at_none() {
+    let world = World::by(trees::balancer(), [MODELS[0], MODELS[1]], 9);
+    let (first, second) = (world.occupy(MODELS[0]).await, world.occupy(MODELS[0]).await);
+    let (big, small) = if first.upstream().as_str() == MODELS[0] {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    let (facts, rules) = (world.facts(MODELS[0]), rules(Duration::from_secs(5)));
+    let mut chain = Chain::of(&facts, &rules, world.clock.now());
+    {
+        // After 5 s it is served by whoever has the other model alone.
+        let (tried, clock) = (Tried::default(), world.clock);
+        let mut place = pin!(chain.place(&world.places, &tried, clock));
+        assert!(timeout(Duration::from_secs(6), &mut place).await.is_err());
+        big.complete();
+        assert!(timeout(Duration::from_secs(1), &mut place).await.is_err());
+        small.complete();
+        let place = timeout(Duration::from_secs(1), place).await.unwrap().unwrap();
+        assert_eq!(place.lease.upstream().as_str(), MODELS[1]);
+    }
+    let passed = chain.passed_over();
+    assert_eq!(
+        (passed.len(), &*passed[0].model, &*passed[0].reason),
+        (1, MODELS[0], "slots_busy")
+    );
 }
 
 #[tokio::test(start_paused = true)]

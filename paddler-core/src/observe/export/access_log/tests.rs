@@ -12,6 +12,7 @@ fn trail() -> Trail {
         upstream: UpstreamId::new(id).unwrap(),
         at: at(moment),
         model: None,
+        passed_over: Vec::new(),
         span_id: None,
         why: None,
         ended,
