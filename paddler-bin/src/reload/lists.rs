@@ -102,27 +102,21 @@ impl Lists {
     }
 }
 
-/// Who is not in a list any more, and under no other id either: one address under two ids of one list would get twice its share.
+/// Who is not in a list any more, and under no other id either: one place under two ids of one list would get twice its share.
 fn leaving(before: &[UpstreamSpec], after: &[UpstreamSpec]) -> Vec<UpstreamSpec> {
     let stay = by_id(after);
-    let places: HashSet<_> = after
-        .iter()
-        .filter_map(|spec| spec.host_and_port().ok())
-        .collect();
-    let is_renamed = |spec: &UpstreamSpec| spec.host_and_port().is_ok_and(|place| places.contains(&place));
+    let places: HashSet<_> = after.iter().filter_map(UpstreamSpec::place).collect();
+    let is_renamed = |spec: &UpstreamSpec| spec.place().is_some_and(|place| places.contains(&place));
     let leaves = |spec: &&UpstreamSpec| !stay.contains_key(&spec.id) && !is_renamed(spec);
     before.iter().filter(leaves).cloned().collect()
 }
 
-/// Who of one list takes over from those who leave another: under the same id, or at the same host and port.
+/// Who of one list takes over from those who leave another: under the same id, or at the same place.
 fn moved<'s>(leave: &[UpstreamSpec], after: &'s [UpstreamSpec]) -> Vec<&'s UpstreamSpec> {
     let ids = by_id(leave);
-    let places: HashSet<_> = leave
-        .iter()
-        .filter_map(|spec| spec.host_and_port().ok())
-        .collect();
+    let places: HashSet<_> = leave.iter().filter_map(UpstreamSpec::place).collect();
     let takes_over = |spec: &&UpstreamSpec| {
-        ids.contains_key(&spec.id) || spec.host_and_port().is_ok_and(|place| places.contains(&place))
+        ids.contains_key(&spec.id) || spec.place().is_some_and(|place| places.contains(&place))
     };
     after.iter().filter(takes_over).collect()
 }
@@ -132,5 +126,27 @@ async fn told(control: &Control, spec: &UpstreamSpec, source: &'static str) {
     // Where nobody keeps the statuses any more there is nothing to wait for.
     while let Ok(false) = control.statuses.is_told_by(spec.id.clone(), source).await {
         sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_with_two_paths_is_two() {
+        let spec = |id: &str, url: &str| [UpstreamSpec::new(id, url).unwrap()];
+        let (before, after) = (spec("a", "http://host/a/v1"), spec("b", "http://host/b/v1"));
+        assert_eq!(
+            leaving(&before, &after).len(),
+            1,
+            "it waits for the other to be heard from"
+        );
+        assert!(moved(&before, &after).is_empty());
+        let renamed = spec("b", "http://host/a/v1");
+        assert_eq!(
+            (leaving(&before, &renamed).len(), moved(&before, &renamed).len()),
+            (0, 1)
+        );
     }
 }

@@ -20,7 +20,6 @@ use super::beat::Beat;
 use super::said::{Hello, Said, Word};
 use crate::Moment;
 use crate::status::{Published, StatusEvent};
-use crate::upstream::address::Address;
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// How long an upstream stays whose agent's stream has broken off, if it does not come back: connections break, and what is gone
@@ -77,7 +76,7 @@ pub(super) struct Stream {
 }
 
 /// A host and a port, and the path there.
-type Place = Address;
+type Place = String;
 
 /// What the board has not heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

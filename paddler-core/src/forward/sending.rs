@@ -187,7 +187,7 @@ impl<'a> Sending<'a> {
         let is_instead = instead.is_some();
         let traceparent = self
             .story
-            .placed(&mut place, (instead, self.chain.passed_over()), || {
+            .placed(&mut place, (instead, || self.chain.passed_over()), || {
                 places.next_seed()
             });
         self.once = place.upstream.sends_once();

@@ -185,7 +185,7 @@ impl Story {
     pub(super) fn placed(
         &mut self,
         place: &mut Place,
-        (instead, passed_over): (Option<Arc<str>>, Vec<PassedOver>),
+        (instead, passed_over): (Option<Arc<str>>, impl FnOnce() -> Vec<PassedOver>),
         draw: impl FnOnce() -> u64,
     ) -> Option<HeaderValue> {
         // It is there for the log, too.
@@ -205,7 +205,7 @@ impl Story {
             trail.attempts.push(TrailAttempt {
                 upstream: place.lease.upstream().clone(),
                 model: instead,
-                passed_over,
+                passed_over: passed_over(),
                 at,
                 span_id: attempt.map(|attempt| attempt.span_id),
                 why,

@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode};
 use super::refusal::{REASON, Refusal};
 use crate::Moment;
 use crate::health::{Fault, Verdict};
-use crate::upstream::http::UpstreamKey;
-use crate::upstream::{Traffic, UpstreamId, UpstreamSpec};
+use crate::upstream::http::{UpstreamKey, passes_clients_key};
+use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// The reason that a client is told.
 pub(super) const UPSTREAM_KEY: &str = "upstream_key";
@@ -37,10 +37,7 @@ pub(super) fn is_refused(spec: &UpstreamSpec, instead: bool, answer: (StatusCode
             .get(REASON)
             .is_none_or(|reason| ABOUT_KEYS.iter().any(|word| reason == word))
     };
-    let is_ours = || {
-        let takes_his = spec.traffic == Traffic::Fallback || (instead && spec.is_hosted());
-        takes_his || spec.extensions.get::<UpstreamKey>().is_some()
-    };
+    let is_ours = || !passes_clients_key(spec, instead) || spec.extensions.get::<UpstreamKey>().is_some();
     refuses && about_keys() && is_ours()
 }
 

@@ -119,7 +119,7 @@ impl Metrics {
         bump(&self.not_retried, reason);
     }
 
-    /// A request was sent to another model than its own, by the rule for this name. A rule for names that begin alike may make
+    /// A request was answered by another model than its own, by the rule for this name. A rule for names that begin alike may make
     /// any name of the other.
     pub(crate) fn fell_back(&self, rule: &Arc<str>, to: &Arc<str>, among: &Snapshot) {
         let is_known = !rule.ends_with('*') || among.model(to).is_some();

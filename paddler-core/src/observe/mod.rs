@@ -9,7 +9,7 @@
 //! | `paddler_refusals_total` | counter | `reason` | Requests answered here with an error. |
 //! | `paddler_retries_total` | counter | `reason` | Requests sent again. |
 //! | `paddler_retries_denied_total` | counter | `reason` | Requests that failed and were not sent again, by what forbade it. |
-//! | `paddler_fallbacks_total` | counter | `model, to` | Requests sent to another model than their own, which had no place for them: by the name whose rule says so, and the other. |
+//! | `paddler_fallbacks_total` | counter | `model, to` | Requests answered by another model than their own: by the name whose rule says so, and the other. |
 //! | `paddler_truncations_total` | counter | `reason` | Answers that were cut short. |
 //! | `paddler_cancellations_total` | counter |  | Clients that left before the end of their answer. |
 //! | `paddler_in_flight_requests` | gauge |  | Requests being handled, those that wait among them. |

@@ -57,7 +57,7 @@ families! {
     RETRIES_DENIED: Counter "paddler_retries_denied_total" ["reason"]
         "Requests that failed and were not sent again, by what forbade it.";
     FALLBACKS: Counter "paddler_fallbacks_total" ["model", "to"]
-        "Requests sent to another model than their own, which had no place for them: by the name whose rule says so, and the other.";
+        "Requests answered by another model than their own: by the name whose rule says so, and the other.";
     TRUNCATIONS: Counter "paddler_truncations_total" ["reason"] "Answers that were cut short.";
     CANCELLATIONS: Counter "paddler_cancellations_total" [] "Clients that left before the end of their answer.";
     IN_FLIGHT: Gauge "paddler_in_flight_requests" [] "Requests being handled, those that wait among them.";

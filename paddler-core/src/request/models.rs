@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RequestFacts;
 use super::fallback::{self, Fallback};
+use super::{RequestClass, RequestFacts, Task};
 use crate::config::ModelTimeouts;
 use crate::schedule::{Draw, NodeId};
 
@@ -362,8 +362,12 @@ impl ModelRules {
     }
 
     /// Who serves a request whose own model has no place for it, by the rule for the name that it asks for, or else by that for the
-    /// model that it stands for. `None`: nobody.
+    /// model that it stands for. `None`: nobody; so it is of all that generates nothing, and of work of a kind that nobody knows, which
+    /// may be anything, such as an order to somebody else's API.
     pub fn fallback(&self, facts: &RequestFacts) -> Option<Fallback> {
+        if !matches!(facts.class, RequestClass::Generate(task) if task != Task::Other) {
+            return None;
+        }
         let named = [&facts.asked, &facts.model];
         let mut rules = named
             .into_iter()

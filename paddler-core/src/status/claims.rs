@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::StatusEvent;
-use crate::upstream::address::Address;
 use crate::upstream::{UpstreamId, UpstreamSpec};
 
 /// Where a source stands in the order.
@@ -17,7 +16,7 @@ pub(super) type Rank = usize;
 pub(super) const HOST: Rank = 0;
 
 /// A host and a port, and the path there.
-type Place = Address;
+type Place = String;
 
 /// What each source tells.
 #[derive(Debug, Default)]

@@ -86,36 +86,14 @@ impl Ledger {
 
     /// Copies how many requests are open.
     pub(crate) fn freeze_requests(&self, chunk: usize, into: &mut [u32; LANES]) {
-        let Some(chunk) = self.known_chunk(chunk) else {
-            *into = [0; LANES];
-            return;
-        };
-        for (from, into) in chunk
-            .requests
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .zip(into.as_chunks_mut().0)
-        {
-            *into = from.each_ref().map(|requests| requests.load(Relaxed));
-        }
+        let from = self.known_chunk(chunk).map(|chunk| &chunk.requests);
+        copy(from, into, |requests| requests.load(Relaxed));
     }
 
     /// Copies how many prompt tokens are under way.
     pub(crate) fn freeze_prefill(&self, chunk: usize, into: &mut [u64; LANES]) {
-        let Some(chunk) = self.known_chunk(chunk) else {
-            *into = [0; LANES];
-            return;
-        };
-        for (from, into) in chunk
-            .prefill
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .zip(into.as_chunks_mut().0)
-        {
-            *into = from.each_ref().map(|tokens| tokens.load(Relaxed));
-        }
+        let from = self.known_chunk(chunk).map(|chunk| &chunk.prefill);
+        copy(from, into, |tokens| tokens.load(Relaxed));
     }
 
     /// Calls `each` with every place of one chunk on which adapters have open leases, and those adapters: one can come
@@ -136,5 +114,16 @@ impl Ledger {
                 each(chunk * LANES + lane, &cells.adapters[lane]);
             }
         }
+    }
+}
+
+/// Copies a column eight at a time, which needs no branch.
+fn copy<A, T: Copy + Default>(from: Option<&[A; LANES]>, into: &mut [T; LANES], read: impl Fn(&A) -> T) {
+    let Some(from) = from else {
+        *into = [T::default(); LANES];
+        return;
+    };
+    for (from, into) in from.as_chunks::<8>().0.iter().zip(into.as_chunks_mut().0) {
+        *into = from.each_ref().map(&read);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::address::{Address, InvalidUrl, is_of_paddler, parse};
+use super::address::{InvalidUrl, is_of_paddler, parse};
 use super::{Abilities, Extensions, Protocol};
 
 /// The stable name of an upstream. It comes from the user, and outlives restarts, reloads and snapshots.
@@ -353,9 +353,17 @@ impl UpstreamSpec {
         parse(&self.url).is_ok_and(|address| address.tls())
     }
 
-    /// Where it listens: two with one place are one upstream.
-    pub(crate) fn place(&self) -> Option<Address> {
-        parse(&self.url).ok().map(|address| address.place())
+    /// Where it listens, in the form in which two are compared: those with one place are one upstream. `None`: its URL is none.
+    ///
+    /// ```
+    /// use paddler_core::upstream::UpstreamSpec;
+    ///
+    /// let place = |url: &str| UpstreamSpec::new("a", url).unwrap().place();
+    /// assert_eq!(place("https://host:443/v1"), place("http://HOST:443"));
+    /// assert_ne!(place("http://host/a/v1"), place("http://host/b/v1"));
+    /// ```
+    pub fn place(&self) -> Option<String> {
+        parse(&self.url).ok().map(|address| address.place().to_string())
     }
 
     /// Whether both listen at one host and port, below one path, and so are one upstream.

@@ -44,7 +44,7 @@ use crate::forward::upgrade;
 use crate::forward::waiting::Owed;
 use crate::observe::{End, InFlight, Metrics, Trail};
 use crate::request::path::{PathError, normalise};
-use crate::request::{Dialect, RequestClass, RequestFacts, Route, Scanned, Task, model_in};
+use crate::request::{Dialect, RequestClass, RequestFacts, Route, Scanned, model_in};
 use crate::schedule::Detail;
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
@@ -351,13 +351,9 @@ impl<'a> Passage<'a> {
     /// The models that may serve it. What a model is asked about itself, such as for the tokens of a text, no other can answer.
     fn chain<'f>(&self, facts: &'f RequestFacts, can_change: bool, stays: bool) -> Chain<'f> {
         let (rules, now) = (&self.options.models, self.inner.clock.now());
-        match facts.class {
-            // What nobody knows may be anything, such as an order to somebody else's API.
-            RequestClass::Generate(Task::Other) => Chain::alone(facts),
-            RequestClass::Generate(_) if can_change && !stays => Chain::of(facts, rules, now),
-            RequestClass::Generate(_) if can_change && facts.only.is_some() => {
-                Chain::bound(facts, rules, now)
-            }
+        match (can_change, stays) {
+            (true, false) => Chain::of(facts, rules, now),
+            (true, true) if facts.only.is_some() => Chain::bound(facts, rules, now),
             _ => Chain::alone(facts),
         }
     }

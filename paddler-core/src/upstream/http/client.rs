@@ -151,11 +151,9 @@ impl HttpUpstream {
                 .parse()
                 .map_err(|error: InvalidUri| CallError::new(Sent::No, error))?;
         }
-        let (uri, instead) = (
-            request.uri().clone(),
-            request.extensions().get::<Instead>().is_some(),
-        );
-        self.hosted.prepare(uri.path(), request.headers_mut(), instead);
+        let is_native = self.hosted.is_native(request.uri().path());
+        let instead = request.extensions().get::<Instead>().is_some();
+        self.hosted.prepare(is_native, request.headers_mut(), instead);
         Ok(())
     }
 

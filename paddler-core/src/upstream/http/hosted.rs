@@ -41,14 +41,21 @@ const BEGIN: [&str; 4] = ["accept", "content-", "anthropic-", "sec-websocket-"];
 /// Where keys stand.
 const KEYS: [HeaderName; 3] = [AUTHORIZATION, X_API_KEY, HeaderName::from_static("api-key")];
 
+/// Whether a client's key goes there: it is for his own model, and whose key of ours goes there pays alone. `instead`: another model
+/// serves the request than its own.
+pub(crate) fn passes_clients_key(spec: &UpstreamSpec, instead: bool) -> bool {
+    let ours = spec.extensions.get::<UpstreamKey>().is_some();
+    spec.traffic != Traffic::Fallback && !(spec.is_hosted() && (instead || ours))
+}
+
 /// What an upstream is to be told.
 #[derive(Debug)]
 pub(super) struct Hosted {
     key: Option<UpstreamKey>,
     anthropic: bool,
     is_hosted: bool,
-    /// It serves others' models alone.
-    is_spare: bool,
+    passes_clients_key: bool,
+    passes_it_instead: bool,
 }
 
 impl Hosted {
@@ -57,12 +64,18 @@ impl Hosted {
             key: spec.extensions.get::<UpstreamKey>().cloned(),
             anthropic: spec.engine == Engine::Anthropic,
             is_hosted: spec.is_hosted(),
-            is_spare: spec.traffic == Traffic::Fallback,
+            passes_clients_key: passes_clients_key(spec, false),
+            passes_it_instead: passes_clients_key(spec, true),
         }
     }
 
-    /// Makes the headers of a request for this path those that it gets. `instead`: another model serves it than its own.
-    pub(super) fn prepare(&self, path: &str, headers: &mut HeaderMap, instead: bool) {
+    /// Whether a request for this path is in Anthropic's own words, which have another place for the key.
+    pub(super) fn is_native(&self, path: &str) -> bool {
+        self.anthropic && (path.contains("/messages") || path.contains("/models"))
+    }
+
+    /// Makes the headers of a request those that it gets. `instead`: another model serves it than its own.
+    pub(super) fn prepare(&self, is_native: bool, headers: &mut HeaderMap, instead: bool) {
         if self.is_hosted {
             let passes = |name: &HeaderName| {
                 PASS.contains(name) || BEGIN.iter().any(|begin| name.as_str().starts_with(begin))
@@ -70,12 +83,14 @@ impl Hosted {
             let others: Vec<_> = headers.keys().filter(|name| !passes(name)).cloned().collect();
             others.iter().for_each(|name| drop(headers.remove(name)));
         }
-        // A client's key is for his own model. Whose key goes there pays alone.
-        let is_for_others = self.is_spare || (self.is_hosted && (instead || self.key.is_some()));
-        if is_for_others {
+        let passes = if instead {
+            self.passes_it_instead
+        } else {
+            self.passes_clients_key
+        };
+        if !passes {
             KEYS.iter().for_each(|name| drop(headers.remove(name)));
         }
-        let is_native = self.anthropic && (path.contains("/messages") || path.contains("/models"));
         match &self.key {
             Some(key) if is_native => {
                 headers.remove(AUTHORIZATION);
@@ -114,7 +129,8 @@ mod tests {
         ] {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        Hosted::of(&spec).prepare(path, &mut headers, false);
+        let hosted = Hosted::of(&spec);
+        hosted.prepare(hosted.is_native(path), &mut headers, false);
         let line =
             |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
         let mut lines: Vec<_> = headers.iter().map(line).collect();
@@ -168,7 +184,8 @@ mod tests {
         let has_key = |instead| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
-            Hosted::of(&spec).prepare("/v1/chat/completions", &mut headers, instead);
+            let hosted = Hosted::of(&spec);
+            hosted.prepare(hosted.is_native("/v1/chat/completions"), &mut headers, instead);
             headers.contains_key(AUTHORIZATION)
         };
         assert!(has_key(false) && !has_key(true));
@@ -180,7 +197,8 @@ mod tests {
         spec.engine = Engine::Anthropic;
         let mut headers = HeaderMap::new();
         headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2024-01-01"));
-        Hosted::of(&spec).prepare("/v1/messages", &mut headers, false);
+        let hosted = Hosted::of(&spec);
+        hosted.prepare(hosted.is_native("/v1/messages"), &mut headers, false);
         assert_eq!(headers[ANTHROPIC_VERSION], "2024-01-01");
     }
 }

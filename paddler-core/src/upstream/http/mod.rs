@@ -34,6 +34,7 @@ use crate::forward::BoxError;
 pub use client::HttpUpstream;
 pub(crate) use client::X_API_KEY;
 pub use dial::{Dial, Io, Tcp};
+pub(crate) use hosted::passes_clients_key;
 pub(crate) use route::STANDS_IN;
 #[cfg(feature = "tls")]
 pub use tls::check_tls;
