@@ -240,7 +240,7 @@ fn is_meant(entry: &Entry, words: &[&str]) -> bool {
     for (name, value) in &spec.labels {
         add(&format!("{name}={value}"));
     }
-    names(entry).for_each(|name| add(name));
+    names(entry).for_each(add);
     let text = text.to_lowercase();
     words.iter().all(|word| text.contains(word))
 }
