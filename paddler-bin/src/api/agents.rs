@@ -15,10 +15,9 @@ use paddler_core::forward::{Body, Peer, bearer};
 use paddler_core::upstream::UpstreamId;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, Asked, Reach, Reply, error, is_of_web_page, no_place};
+use super::{Answer, Asked, Reach, Reply, error, is_of_web_page, long, no_place};
 use crate::control::Control;
 
 /// How often it is looked at whether an agent still may be one: keys and rules are read again while it speaks.
@@ -105,11 +104,10 @@ fn may_speak(control: &Control, headers: &HeaderMap, reach: Reach) -> Result<(),
     }
 }
 
-/// All agents. Of thousands it takes its time, in which no stream must stand still.
-pub(super) async fn all(agents: &Agents) -> Value {
+/// All agents. Of thousands it takes its time.
+pub(super) async fn all(agents: &Agents) -> Result<Value, Answer> {
     let agents = agents.clone();
-    let document = spawn_blocking(move || json!(agents.document())).await;
-    document.unwrap_or_else(|why| json!({"error": why.to_string()}))
+    long(move || json!(agents.document())).await
 }
 
 /// All agents at once, and then at each change.
@@ -132,12 +130,18 @@ async fn tell(agents: Agents, to: &mpsc::Sender<Bytes>) {
     let mut changes = agents.changes();
     loop {
         changes.mark_unchanged();
-        let event = format!("data: {}\n\n", all(&agents).await);
-        if to.send(Bytes::from(event)).await.is_err() {
+        // Where it is not its turn for too long, it says that it is there, and asks again.
+        let told = all(&agents).await.ok();
+        let event = told.as_ref().map(|all| Bytes::from(format!("data: {all}\n\n")));
+        if to
+            .send(event.unwrap_or(Bytes::from_static(b":\n\n")))
+            .await
+            .is_err()
+        {
             return;
         }
         sleep(PAUSE).await;
-        while timeout(KEEP_ALIVE, changes.changed()).await.is_err() {
+        while told.is_some() && timeout(KEEP_ALIVE, changes.changed()).await.is_err() {
             if to.send(Bytes::from_static(b":\n\n")).await.is_err() {
                 return;
             }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use http::StatusCode;
 use paddler_core::manage::{Decisions, Wanted};
 use serde_json::json;
-use tokio::task::spawn_blocking;
 
-use super::{Answer, Asked, error, told};
+use super::{Answer, Asked, error, long, told};
 use crate::control::Control;
 
 /// How many are told at most, and if nothing is said.
 const MOST: usize = 1000;
 const LIMIT: usize = 100;
 
-/// Those that are wanted, the last first. A thousand of them take their time, in which no stream must stand still.
+/// Those that are wanted, the last first. A thousand of them take their time.
 pub(super) async fn list(control: &Control, asked: &Asked<'_>) -> Result<Answer, Answer> {
     let limit = match asked.query("limit") {
         None => LIMIT,
@@ -30,7 +29,7 @@ pub(super) async fn list(control: &Control, asked: &Asked<'_>) -> Result<Answer,
     wanted.limit = Some(limit);
     (wanted.model, wanted.upstream) = (asked.query("model"), asked.query("upstream"));
     let (decisions, now): (Arc<Decisions>, _) = (control.decisions.clone(), control.now());
-    let told_of = spawn_blocking(move || {
+    let told_of = long(move || {
         let (rules, (seen, recorded)) = (decisions.rules(), decisions.counts());
         json!({
             "seen": seen,
@@ -40,10 +39,7 @@ pub(super) async fn list(control: &Control, asked: &Asked<'_>) -> Result<Answer,
             "decisions": decisions.list(&wanted, now),
         })
     });
-    told_of
-        .await
-        .map(told)
-        .map_err(|why| error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string()))
+    told_of.await.map(told)
 }
 
 /// The one about the request of this id.

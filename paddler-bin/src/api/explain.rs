@@ -4,9 +4,8 @@ use http::StatusCode;
 use paddler_core::forward::Body;
 use paddler_core::request::RequestFacts;
 use serde_json::json;
-use tokio::task::spawn_blocking;
 
-use super::{Answer, Asked, error, whole};
+use super::{Answer, Asked, error, long, told, whole};
 use crate::control::Control;
 use crate::explain;
 
@@ -27,11 +26,8 @@ pub(super) async fn explained(control: &Control, asked: &Asked<'_>, body: Body) 
         .map_err(|panicked| error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string()))
 }
 
-/// The statuses in force. Of thousands of upstreams it takes its time, in which no stream must stand still.
+/// The statuses in force. Of thousands of upstreams it takes its time.
 pub(super) async fn snapshot(control: &Control) -> Result<Answer, Answer> {
     let state = control.router.published().load_full();
-    let record = spawn_blocking(move || json!(state.record())).await;
-    record
-        .map(|record| (StatusCode::OK, record))
-        .map_err(|why| error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string()))
+    long(move || json!(state.record())).await.map(told)
 }

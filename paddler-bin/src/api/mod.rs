@@ -7,6 +7,7 @@ mod browser;
 mod decisions;
 mod document;
 mod explain;
+mod long;
 mod paths;
 mod table;
 mod tree;
@@ -23,12 +24,12 @@ use paddler_core::forward::{Body, bearer};
 use paddler_core::manage::{LeaseStatus, ModelStatus};
 use paddler_core::request::path::decode_part as decoded;
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::control::Control;
 pub(crate) use browser::Reach;
 use browser::is_of_web_page;
+use long::long;
 use table::{Does, Operation, Verb, Who};
 pub(crate) use table::{methods, paths};
 pub(crate) use upstreams::OWN;
@@ -132,7 +133,7 @@ async fn carry_out(
         Does::TellTree => return tree::in_force(control, asked),
         Does::FollowEvents => return events(control, asked),
         Does::FollowAgents => return agents::follow(control),
-        Does::ListAgents => told(agents::all(&control.agents).await),
+        Does::ListAgents => told(agents::all(&control.agents).await?),
         Does::HearAgent => agents::hear(control, asked, Dialect::Own, body, reach).await,
         Does::HearAgentOf2025 | Does::HearAgentOf12 => {
             agents::hear(control, asked, Dialect::Paddler1, body, reach).await
@@ -247,20 +248,17 @@ fn leases(control: &Control) -> Value {
     told
 }
 
-/// Of thousands of upstreams with hundreds of models each it takes its time, in which no stream must stand still.
+/// Of thousands of upstreams with hundreds of models each it takes its time.
 async fn models(control: &Control) -> Result<Answer, Answer> {
     let state = control.router.published().load_full();
-    let models = spawn_blocking(move || {
+    let models = long(move || {
         json!({
             "models": ModelStatus::all(&state),
             "serving_any": ModelStatus::serving_any(&state),
             "complete": state.models_complete(),
         })
     });
-    models
-        .await
-        .map(told)
-        .map_err(|why| error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string()))
+    models.await.map(told)
 }
 
 /// What changes from now on, or since the event whose id is named.

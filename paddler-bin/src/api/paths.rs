@@ -40,8 +40,8 @@ const OF_UPSTREAMS: &[Query] = &[
     Query {
         name: "find",
         description: "Words with spaces between, each of which is a part of an id, a URL, a label (zone=a) or of the name of a \
-                      model or adapter that is served there. Case does not matter.",
-        schema: r#"{"type": "string"}"#,
+                      model or adapter that is served there. Case does not matter. At most 256 bytes and 16 words.",
+        schema: r#"{"type": "string", "maxLength": 256}"#,
     },
     Query {
         name: "state",
@@ -61,7 +61,7 @@ const OF_UPSTREAMS: &[Query] = &[
     },
     Query {
         name: "limit",
-        description: "So many at most. Default all.",
+        description: "So many at most: with details 100, which is also the default; without, 1000, and by default all.",
         schema: r#"{"type": "integer", "minimum": 1, "maximum": 1000}"#,
     },
     Query {
@@ -89,6 +89,12 @@ const fn events(description: &'static str) -> Answers {
 const TOO_MANY: Answers = answers(
     503,
     "As many follow events and agents as may: 64 together. Retry-After says when to ask again.",
+    "Error",
+);
+
+const BUSY: Answers = answers(
+    503,
+    "Two long documents are made at once, and no turn came for 5 s. Retry-After says when to ask again.",
     "Error",
 );
 
@@ -143,6 +149,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
                             "Upstreams",
                         ),
                         answers(400, "What stands behind the ? cannot be read.", "Error"),
+                        BUSY,
                     ],
                 )
             },
@@ -243,7 +250,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         operations: &[get(
             Does::ListModels,
             "Every model and adapter that can be asked for, with who serves it and whether that one gets work now.",
-            &[answers(200, "All of them, by name.", "Models")],
+            &[answers(200, "All of them, by name.", "Models"), BUSY],
         )],
     },
     Endpoint {
@@ -355,7 +362,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
             ..get(
                 Does::TellSnapshot,
                 "The statuses that requests are routed by, for paddler explain --snapshot.",
-                &[answers(200, "A record of them.", "Snapshot")],
+                &[answers(200, "A record of them.", "Snapshot"), BUSY],
             )
         }],
     },
@@ -387,6 +394,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
                 &[
                     answers(200, "The last first.", "Decisions"),
                     answers(400, "The limit is none.", "Error"),
+                    BUSY,
                 ],
             )
         }],
@@ -430,7 +438,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         operations: &[get(
             Does::ListAgents,
             "All agents, in the words of Paddler 1.x and in the order in which it chose among them.",
-            &[answers(200, "All of them.", "Agents")],
+            &[answers(200, "All of them.", "Agents"), BUSY],
         )],
     },
     Endpoint {

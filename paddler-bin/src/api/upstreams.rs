@@ -11,11 +11,10 @@ use paddler_core::observe::UpstreamStatus;
 use paddler_core::status::Entry;
 use paddler_core::upstream::{UpstreamId, UpstreamSpec};
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::table::JSON;
-use super::{Answer, Asked, Reply, error, whole};
+use super::{Answer, Asked, Reply, error, long, whole};
 use crate::control::{Control, MOST_ADDED, NotAdded};
 
 /// The name of the source for which the API speaks.
@@ -27,19 +26,32 @@ const LARGEST: usize = 64 * 1024;
 /// The most that are told of at once, where it is said how many; without, it is all.
 const MOST: usize = 1_000;
 
-/// Those that are looked for. To go through thousands takes its time, in which no stream must stand still.
+/// The most that are told of with details, also where it is not said how many: each may have hundreds of models.
+const MOST_WITH_DETAILS: usize = 100;
+
+/// The longest that is looked for, in bytes, and in words: each word is looked for in all that each upstream is called.
+const LONGEST_FIND: usize = 256;
+const MOST_WORDS: usize = 16;
+
+/// Those that are looked for. To go through thousands takes its time.
 pub(super) async fn list(control: &Control, asked: &Asked<'_>) -> Result<Reply, Answer> {
     let query = query(asked)?;
     let (snapshot, now) = (control.router.published().load_full(), control.now());
-    let written = spawn_blocking(move || serde_json::to_string(&UpstreamPage::of(&snapshot, &query, now)));
-    let written = written.await.map_err(|why| why.to_string());
-    match written.and_then(|written| written.map_err(|why| why.to_string())) {
+    let written = long(move || serde_json::to_string(&UpstreamPage::of(&snapshot, &query, now)));
+    match written.await? {
         Ok(written) => Ok(Reply::Text(JSON, written + "\n")),
-        Err(why) => Err(error(StatusCode::INTERNAL_SERVER_ERROR, &why)),
+        Err(why) => Err(error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string())),
     }
 }
 
 fn query(asked: &Asked<'_>) -> Result<UpstreamQuery, Answer> {
+    let mut query = UpstreamQuery::default();
+    query.details = match asked.query("details").as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => return Err(wrong("details", other, "true or false")),
+    };
+    let with = if query.details { "with details, " } else { "" };
     let number = |name: &str, range: RangeInclusive<usize>| {
         let Some(said) = asked.query(name) else {
             return Ok(None);
@@ -49,13 +61,21 @@ fn query(asked: &Asked<'_>) -> Result<UpstreamQuery, Answer> {
             .map(Some)
             .ok_or_else(|| match (range.start(), range.end()) {
                 (least, &usize::MAX) => wrong(name, &said, &format!("a whole number from {least} on")),
-                (least, most) => wrong(name, &said, &format!("a whole number from {least} to {most}")),
+                (least, most) => wrong(
+                    name,
+                    &said,
+                    &format!("{with}a whole number from {least} to {most}"),
+                ),
             })
     };
-    let mut query = UpstreamQuery::default();
-    query.find = asked.query("find").unwrap_or_default();
+    query.find = find(asked)?;
     query.offset = number("offset", 0..=usize::MAX)?.unwrap_or(0);
-    query.limit = number("limit", 1..=MOST)?;
+    query.limit = if query.details {
+        let limit = number("limit", 1..=MOST_WITH_DETAILS)?;
+        limit.or(Some(MOST_WITH_DETAILS))
+    } else {
+        number("limit", 1..=MOST)?
+    };
     query.state = asked.query("state");
     if let Some(state) = query.state.as_deref().filter(|state| !STATES.contains(state)) {
         return Err(wrong("state", state, &format!("one of {}", STATES.join(", "))));
@@ -65,12 +85,20 @@ fn query(asked: &Asked<'_>) -> Result<UpstreamQuery, Answer> {
         let words = UpstreamSort::ALL.map(|(word, _)| word).join(", ");
         (_, query.sort) = found.ok_or_else(|| wrong("sort", &said, &format!("one of {words}")))?;
     }
-    query.details = match asked.query("details").as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(other) => return Err(wrong("details", other, "true or false")),
-    };
     Ok(query)
+}
+
+fn find(asked: &Asked<'_>) -> Result<String, Answer> {
+    let find = asked.query("find").unwrap_or_default();
+    let words = find.split_whitespace().count();
+    if find.len() > LONGEST_FIND || words > MOST_WORDS {
+        let message = format!(
+            "find has {} bytes and {words} words: at most {LONGEST_FIND} bytes and {MOST_WORDS} words are looked for",
+            find.len()
+        );
+        return Err(error(StatusCode::BAD_REQUEST, &message));
+    }
+    Ok(find)
 }
 
 fn wrong(name: &str, said: &str, wanted: &str) -> Answer {

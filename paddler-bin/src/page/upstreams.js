@@ -97,6 +97,7 @@ function details(upstream) {
   const mend = ({ signal, expected, found }) => h("li", {}, `${signal.replaceAll("_", " ")}: looked for ${expected}, found ${found}`);
   return h("dl", { class: "details" },
     pair("Address", upstream.url), pair("Labels", labels(upstream).map((label) => chip(label, ""))),
+    pair("Gets", { named: "requests that name a model", fallback: "fallbacks alone" }[upstream.traffic]),
     pair("It said of itself", upstream.health),
     pair("By what became of its requests", service.state && `${service.state}, ${plural(service.faults, "fault")} in a row, ejected ${many(service.ejections)} times`),
     pair("Our requests there", many(upstream.in_flight)),

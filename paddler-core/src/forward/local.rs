@@ -70,24 +70,27 @@ fn status(known: &Basis<'_>) -> Value {
 /// Room is known by the names that can be asked for: those that stand for others among them, where it is one room that they stand
 /// for.
 fn name_rooms(known: &Basis<'_>, rooms: &mut [ModelRoom]) {
+    // Each name has one room.
+    let mut of = BTreeMap::new();
+    for (at, room) in rooms.iter_mut().enumerate() {
+        of.extend(room.models.drain(..).map(|model| (model, at)));
+    }
     for alias in known.rules.aliases() {
-        for room in &mut *rooms {
-            room.models.retain(|model| model != alias);
-        }
-        let targets: Vec<_> = known.rules.targets(alias).collect();
-        let has = |room: &ModelRoom, target: &str| room.models.iter().any(|model| **model == *target);
-        let has_all = |room: &&mut ModelRoom| targets.iter().all(|target| has(room, target));
-        if let Some(room) = rooms.iter_mut().find(has_all) {
-            room.models.push(alias.clone());
-        }
+        of.remove(alias);
+        let room = {
+            let mut each = known.rules.targets(alias).map(|target| of.get(&*target).copied());
+            let first = each.next().flatten();
+            first.filter(|_| each.all(|other| other == first))
+        };
+        of.extend(room.map(|room| (alias.clone(), room)));
     }
     let his = |name: &str| {
         known
             .client
             .is_none_or(|client| client.may_ask(name, known.rules, known.snapshot))
     };
-    for room in rooms {
-        room.models.retain(|model| his(model));
+    for (name, at) in of.into_iter().filter(|(name, _)| his(name)) {
+        rooms[at].models.push(name);
     }
 }
 
@@ -118,9 +121,7 @@ pub(super) fn rows<'a>(
     (rules, client): (&'a ModelRules, Option<&Client>),
 ) -> BTreeMap<&'a str, Option<&'a ModelRow>> {
     let his = |name: &str| client.is_none_or(|client| client.may_ask(name, rules, snapshot));
-    let reached = snapshot
-        .models()
-        .filter(|(name, _)| snapshot.is_served(Some(name), false));
+    let reached = snapshot.models().filter(|(_, row)| snapshot.is_reached(row));
     let mut rows: BTreeMap<&str, Option<&ModelRow>> = reached.map(|(name, row)| (name, Some(row))).collect();
     for alias in rules.aliases() {
         // What an upstream has under this name is not what is meant by it.

@@ -1,12 +1,15 @@
 //! Which of thousands of upstreams does somebody want to see, and how are all of them together?
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::leases::UpstreamLeases;
 use crate::Moment;
 use crate::observe::UpstreamStatus;
 use crate::status::{Entry, Snapshot};
-use crate::upstream::{Models, UpstreamIndex, bit};
+use crate::upstream::{Models, UpstreamIndex};
 
 /// Every [`UpstreamStatus::state`], the one that most needs somebody first.
 pub const STATES: [&str; 10] = [
@@ -178,73 +181,80 @@ pub struct ListedAdapter {
 impl UpstreamPage {
     /// What is wanted of the upstreams of a snapshot. It goes through all of them.
     pub fn of(snapshot: &Snapshot, query: &UpstreamQuery, now: Moment) -> Self {
-        let places = snapshot.iter().map(|(at, _)| at);
-        let mut all: Vec<_> = places.zip(UpstreamStatus::all(snapshot, now)).collect();
-        let totals = totals(all.iter().map(|(_, one)| one));
         let find = query.find.to_lowercase();
         let words: Vec<_> = find.split_whitespace().collect();
-        all.retain(|(at, one)| {
-            let of_state = query.state.as_ref().is_none_or(|state| one.state == state);
-            of_state && (words.is_empty() || is_meant(snapshot, *at, one, &words))
-        });
-        let sort = |(at, one)| (query.sort.key(&one), at, one);
-        let mut found: Vec<(f64, UpstreamIndex, UpstreamStatus)> = all.into_iter().map(sort).collect();
-        found.sort_by(|(key, _, one), (other_key, _, other)| {
-            key.total_cmp(other_key).then_with(|| one.id.cmp(&other.id))
-        });
-        let many = found.len();
-        let wanted = found.into_iter().skip(query.offset);
-        let wanted: Vec<_> = wanted.take(query.limit.unwrap_or(usize::MAX)).collect();
-        let settling = query.details.then(|| snapshot.ledger().settling_by_place());
-        let row = |(_, at, status)| UpstreamRow {
-            details: settling.as_ref().and_then(|settling| {
-                let entry = snapshot.entry(at)?;
-                let leases = UpstreamLeases::of(snapshot, (at, entry), settling);
-                Some(UpstreamDetails::of(snapshot, (at, entry), leases))
-            }),
-            status,
+        let mut totals = UpstreamTotals {
+            limit_weight: Some(0),
+            ..UpstreamTotals::default()
         };
+        // Of each no more than its place, until it is known who is told of.
+        let mut found = Vec::new();
+        for (at, entry) in snapshot.iter() {
+            let one = UpstreamStatus::unnamed(snapshot, at, entry, now);
+            totals.add(&one);
+            let of_state = query.state.as_ref().is_none_or(|state| one.state == state);
+            if of_state && (words.is_empty() || is_meant(entry, &words)) {
+                found.push((query.sort.key(&one), at, entry));
+            }
+        }
+        found.sort_unstable_by(|(key, _, one), (other_key, _, other)| {
+            let by_id = || one.spec().id.cmp(&other.spec().id);
+            key.total_cmp(other_key).then_with(by_id)
+        });
+        let settling = query.details.then(|| snapshot.ledger().settling_by_place());
+        let row = |&(_, at, entry): &(f64, UpstreamIndex, &Arc<Entry>)| UpstreamRow {
+            status: UpstreamStatus::of(snapshot, at, entry, now),
+            details: settling.as_ref().map(|settling| {
+                let leases = UpstreamLeases::of(snapshot, (at, entry), settling);
+                UpstreamDetails::of(snapshot, (at, entry), leases)
+            }),
+        };
+        let wanted = found.iter().skip(query.offset);
         Self {
-            upstreams: wanted.into_iter().map(row).collect(),
-            found: many,
+            upstreams: wanted.take(query.limit.unwrap_or(usize::MAX)).map(row).collect(),
+            found: found.len(),
             totals,
         }
     }
 }
 
-fn totals<'s>(all: impl Iterator<Item = &'s UpstreamStatus>) -> UpstreamTotals {
-    let mut totals = UpstreamTotals {
-        limit_weight: Some(0),
-        ..UpstreamTotals::default()
-    };
-    let out = ["ejected", "unable", "loading", "draining", "paused", "unheard"];
-    for one in all {
-        totals.upstreams += 1;
-        totals.serving += usize::from(!out.contains(&one.state));
-        totals.open_weight += u64::from(one.open_weight);
-        let limits = totals.limit_weight.zip(one.limit_weight);
-        totals.limit_weight = limits.map(|(sum, limit)| sum + u64::from(limit));
+impl UpstreamTotals {
+    fn add(&mut self, one: &UpstreamStatus) {
+        let out = ["ejected", "unable", "loading", "draining", "paused", "unheard"];
+        self.upstreams += 1;
+        self.serving += usize::from(!out.contains(&one.state));
+        self.open_weight += u64::from(one.open_weight);
+        let limits = self.limit_weight.zip(one.limit_weight);
+        self.limit_weight = limits.map(|(sum, limit)| sum + u64::from(limit));
     }
-    totals
 }
 
 /// Whether each of these words, in small letters, is a part of what an upstream is called, or of what it serves.
-fn is_meant(snapshot: &Snapshot, at: UpstreamIndex, one: &UpstreamStatus, words: &[&str]) -> bool {
-    let mut text = format!("{} {}", one.id, one.url);
+fn is_meant(entry: &Entry, words: &[&str]) -> bool {
+    let spec = entry.spec();
+    let mut text = format!("{} {}", spec.id, spec.url);
     let mut add = |more: &str| {
         text.push(' ');
         text.push_str(more);
     };
-    for (name, value) in &one.labels {
+    for (name, value) in &spec.labels {
         add(&format!("{name}={value}"));
     }
-    if let Some(Models::Listed(models)) = snapshot.entry(at).and_then(|entry| entry.models()) {
-        for model in models {
-            model.aliases.iter().chain([&model.id]).for_each(|name| add(name));
-        }
-    }
+    names(entry).for_each(add);
     let text = text.to_lowercase();
     words.iter().all(|word| text.contains(word))
+}
+
+/// The names of the models and adapters that it lists.
+fn names(entry: &Entry) -> impl Iterator<Item = &str> {
+    let listed = match entry.models() {
+        Some(Models::Listed(models)) => &models[..],
+        _ => &[],
+    };
+    let each = listed
+        .iter()
+        .flat_map(|model| model.aliases.iter().chain([&model.id]));
+    each.map(|name| &**name)
 }
 
 impl UpstreamDetails {
@@ -255,7 +265,12 @@ impl UpstreamDetails {
             adapters: Vec::new(),
             leases,
         };
-        for (name, row) in snapshot.models().filter(|(_, row)| bit(&row.serves, at.get())) {
+        // In their order, and each once.
+        let names: BTreeSet<_> = names(entry).collect();
+        for (name, row) in names
+            .into_iter()
+            .filter_map(|name| Some((name, snapshot.model(name)?)))
+        {
             let name = name.to_owned();
             if row.is_adapter() {
                 let active = row.is_active_on(at);
@@ -264,10 +279,6 @@ impl UpstreamDetails {
                 details.models.push(name);
             }
         }
-        details.models.sort_unstable();
-        details
-            .adapters
-            .sort_unstable_by(|one, other| one.name.cmp(&other.name));
         details
     }
 }

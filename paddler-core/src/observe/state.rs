@@ -63,7 +63,8 @@ fn word(status: &UpstreamStatus, why: &mut Vec<String>) -> &'static str {
 
 /// The state of one that may get work.
 fn heard(status: &UpstreamStatus, why: &mut Vec<String>) -> &'static str {
-    if status.report_age.is_none() {
+    // Who is asked nothing counts as ready.
+    if status.report_age.is_none() && status.health.is_none() {
         return "unheard";
     }
     if !status.degraded.is_empty() {

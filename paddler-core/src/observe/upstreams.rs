@@ -9,7 +9,7 @@ use super::state;
 use crate::Moment;
 use crate::health::{Cause, HealthState, UpstreamHealth};
 use crate::status::{Degraded, Entry, Health, Snapshot};
-use crate::upstream::UpstreamIndex;
+use crate::upstream::{Traffic, UpstreamIndex};
 
 /// One upstream, as it can be told. What is not known is left out: a missing figure is never a zero.
 ///
@@ -41,6 +41,9 @@ pub struct UpstreamStatus {
     /// Its labels, of the config.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Which requests reach it. Left out where it is written: all.
+    #[serde(skip_serializing_if = "is_all")]
+    pub traffic: Traffic,
     /// How it is, in a word: `ejected` (left out for what became of its requests), `unable` (by its own word, or nobody is
     /// there), `loading`, `unheard` (it has not said anything yet), `paused` (as it has asked by `Retry-After`), `degraded` (it
     /// does not tell all that it should), `probing`, `warming`, `draining` or `healthy`.
@@ -75,7 +78,8 @@ pub struct UpstreamStatus {
     /// The share of its KV cache in use, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_cache_usage: Option<f64>,
-    /// The time since it was asked for its last report, in seconds where it is written.
+    /// The time since it was asked for its last report, in seconds where it is written. `None` also for somebody else's API that
+    /// is [asked nothing](crate::upstream::UpstreamSpec::is_hosted).
     #[serde(
         rename = "report_age_seconds",
         serialize_with = "seconds",
@@ -146,6 +150,10 @@ impl ServiceStatus {
     }
 }
 
+fn is_all(traffic: &Traffic) -> bool {
+    *traffic == Traffic::All
+}
+
 fn seconds<S: Serializer>(age: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(age.unwrap_or_default().as_secs_f64())
 }
@@ -165,13 +173,26 @@ impl UpstreamStatus {
         Some(Self::of(snapshot, at, snapshot.entry(at)?, now))
     }
 
-    fn of(snapshot: &Snapshot, at: UpstreamIndex, entry: &Entry, now: Moment) -> Self {
-        let (spec, report) = (entry.spec(), entry.report());
-        let own = snapshot.ledger().own_load(at);
-        let mut status = Self {
+    /// The upstream at this place.
+    pub(crate) fn of(snapshot: &Snapshot, at: UpstreamIndex, entry: &Entry, now: Moment) -> Self {
+        let spec = entry.spec();
+        Self {
             id: spec.id.to_string(),
             url: spec.url.clone(),
             labels: spec.labels.clone(),
+            ..Self::unnamed(snapshot, at, entry, now)
+        }
+    }
+
+    /// The same without what its spec calls it, which is most of what is copied: for who goes through thousands.
+    pub(crate) fn unnamed(snapshot: &Snapshot, at: UpstreamIndex, entry: &Entry, now: Moment) -> Self {
+        let (spec, report) = (entry.spec(), entry.report());
+        let own = snapshot.ledger().own_load(at);
+        let mut status = Self {
+            id: String::new(),
+            url: String::new(),
+            labels: BTreeMap::new(),
+            traffic: spec.traffic,
             state: "",
             why: String::new(),
             draining: snapshot.ledger().is_barred(at.0),
@@ -187,12 +208,51 @@ impl UpstreamStatus {
             kv_cache_usage: report
                 .and_then(|report| report.kv_cache_usage)
                 .filter(|usage| usage.is_finite()),
-            report_age: report.map(|_| now.since(entry.reported_at())),
+            report_age: report
+                .filter(|_| !spec.is_never_asked())
+                .map(|_| now.since(entry.reported_at())),
             failed_polls: entry.failures(),
             last_failure: entry.last_failure().map(ToString::to_string),
             degraded: report.map(|report| report.degraded.clone()).unwrap_or_default(),
         };
         (status.state, status.why) = state::told(&status);
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::trees;
+    use crate::status::{Report, StatusBoard, StatusEvent};
+    use crate::upstream::{Engine, ModelEntry, Models, UpstreamSpec};
+
+    fn told(change: impl FnOnce(&mut UpstreamSpec)) -> UpstreamStatus {
+        let mut spec = UpstreamSpec::new("a", "http://127.0.0.1:1").unwrap();
+        change(&mut spec);
+        let mut board = StatusBoard::new(trees::gateway());
+        let (id, sample) = (spec.id.clone(), None);
+        board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+        let mut report = Report::new();
+        report.health = Some(Health::Ready);
+        board.apply(StatusEvent::Report { id, report, sample }, Moment::ZERO);
+        UpstreamStatus::find(&board.publish(Moment::ZERO), "a", Moment::ZERO).unwrap()
+    }
+
+    #[test]
+    fn who_is_asked_nothing_has_told_nothing_and_is_well_all_the_same() {
+        let models = || Some(Models::Listed(vec![ModelEntry::new("m")]));
+        let hosted = told(|spec| {
+            (spec.engine, spec.traffic, spec.models) = (Engine::Openai, Traffic::Fallback, models());
+        });
+        assert_eq!((hosted.report_age, hosted.state), (None, "healthy"));
+        let written = |status: &UpstreamStatus| serde_json::to_value(status).unwrap();
+        assert_eq!(written(&hosted)["traffic"], "fallback");
+        // Its models it is asked for.
+        let asked = told(|spec| (spec.engine, spec.traffic) = (Engine::Openai, Traffic::Fallback));
+        assert_eq!(asked.report_age, Some(Duration::ZERO));
+        let own = told(|spec| spec.models = models());
+        assert_eq!(own.report_age, Some(Duration::ZERO));
+        assert!(written(&own).get("traffic").is_none(), "it gets all");
     }
 }

@@ -146,7 +146,7 @@ impl Plan {
         if !spec.is_hosted() {
             return Self::of(engine);
         }
-        let slow: &[Endpoint] = if spec.models.is_some() {
+        let slow: &[Endpoint] = if spec.is_never_asked() {
             &[]
         } else {
             &[Endpoint::Models]

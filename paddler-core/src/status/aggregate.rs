@@ -4,10 +4,11 @@
 //! waits here is its queue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 use std::sync::Arc;
 
 use super::{Adapters, Entry, Health, ModelRoom, Report, Signal, Snapshot};
-use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, UpstreamIndex, bit};
+use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, UpstreamIndex};
 
 impl Snapshot {
     /// What all upstreams come to. `queued`: the requests that wait here for one of them.
@@ -67,20 +68,24 @@ impl Snapshot {
 
     /// The room for each model, where all who have it tell theirs. Models that the same engines have share one.
     fn rooms(&self, usable: &[(UpstreamIndex, &Arc<Entry>)]) -> Vec<ModelRoom> {
-        let mut rooms: BTreeMap<Vec<(u32, usize)>, ModelRoom> = BTreeMap::new();
+        let mut rooms: BTreeMap<Vec<(usize, usize)>, ModelRoom> = BTreeMap::new();
         let any = |(_, entry): &(_, &Arc<Entry>)| matches!(entry.models(), Some(Models::Any));
         if usable.iter().any(any) {
             // Whatever is asked for may go there, too.
             return Vec::new();
         }
+        // Most models have few upstreams: of each, those alone are gone through that have it.
+        let mut whole: Vec<Option<(&Entry, Option<_>)>> = vec![None; self.entries.len()];
+        for (at, entry) in usable {
+            let load = self.ledger.own_load(*at).weight.saturating_add(entry.others());
+            whole[at.get()] = Some((entry, entry.limit().map(|limit| (usize::MAX, limit, load))));
+        }
         for (name, row) in self.models() {
             let (mut of, mut all) = (Vec::new(), Some((0u32, 0u32)));
-            for (at, entry) in usable.iter().filter(|(at, _)| bit(&row.serves, at.get())) {
-                let own = entry.rooms.of(name).or_else(|| {
-                    let load = self.ledger.own_load(*at).weight.saturating_add(entry.others());
-                    Some((usize::MAX, entry.limit()?, load))
-                });
-                of.extend(own.map(|(room, ..)| (at.0, room)));
+            let places = places(&row.serves).filter_map(|at| Some((at, (*whole.get(at)?)?)));
+            for (at, (entry, whole)) in places {
+                let own = entry.rooms.of(name).or(whole);
+                of.extend(own.map(|(room, ..)| (at, room)));
                 all = all.zip(own).map(|((limit, load), (_, own, open))| {
                     (limit.saturating_add(own), load.saturating_add(open))
                 });
@@ -156,9 +161,7 @@ impl Snapshot {
             report.models = Some(Models::Any);
             return;
         }
-        let reached = self
-            .models()
-            .filter(|(name, _)| self.is_served(Some(name), false));
+        let reached = self.models().filter(|(_, row)| self.is_reached(row));
         let rows: BTreeMap<_, _> = reached.collect();
         let entry = |(name, row): (&str, &super::ModelRow)| match row.parent() {
             Some(parent) => ModelEntry::adapter(name, parent),
@@ -174,6 +177,15 @@ impl Snapshot {
             report.degrade(Signal::Models, "all upstreams", found);
         }
     }
+}
+
+/// The places whose bits are set, in their order.
+fn places(bits: &[u64]) -> impl Iterator<Item = usize> {
+    let left = |bits: u64| (bits != 0).then_some(bits);
+    bits.iter().enumerate().flat_map(move |(word, bits)| {
+        let each = successors(left(*bits), move |bits| left(bits & (bits - 1)));
+        each.map(move |bits| word * LANES + bits.trailing_zeros() as usize)
+    })
 }
 
 /// Whether each of them serves the same models under the same names.

@@ -372,16 +372,25 @@ impl Snapshot {
     /// Whether somebody whom such a request reaches lists the name, or answers for any. `instead`: the model serves it instead of
     /// its own.
     pub(crate) fn is_served(&self, model: Option<&str>, instead: bool) -> bool {
-        let columns = &self.columns;
-        let reached = columns.reached(model.is_some(), instead);
         let row = model.and_then(|name| self.model(name));
+        self.is_listed_or_any(model.is_some(), row, instead)
+    }
+
+    /// The same of a name whose row is known.
+    pub(crate) fn is_reached(&self, row: &ModelRow) -> bool {
+        self.is_listed_or_any(true, Some(row), false)
+    }
+
+    fn is_listed_or_any(&self, named: bool, row: Option<&ModelRow>, instead: bool) -> bool {
+        let columns = &self.columns;
+        let reached = columns.reached(named, instead);
         let lists = row.map_or(&[][..], |row| &row.serves[..]);
         let of = |column: &[u64], at: usize| column.get(at).copied().unwrap_or(0);
         reached.words().enumerate().any(|(at, reached)| {
-            let serves = if model.is_none() {
-                u64::MAX
-            } else {
+            let serves = if named {
                 columns.any_model[at] | of(lists, at)
+            } else {
+                u64::MAX
             };
             reached & serves != 0
         })

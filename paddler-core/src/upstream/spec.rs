@@ -348,6 +348,11 @@ impl UpstreamSpec {
         }
     }
 
+    /// Whether it is asked nothing at all: what it would be asked is written here.
+    pub(crate) fn is_never_asked(&self) -> bool {
+        self.is_hosted() && self.models.is_some()
+    }
+
     /// Whether its URL says that it speaks TLS.
     pub fn speaks_tls(&self) -> bool {
         parse(&self.url).is_ok_and(|address| address.tls())

@@ -50,6 +50,8 @@ class Status(_Status, total=False):
     requests there, and their weight with what settles. ``failed_polls``: since its last report."""
 
     labels: dict[str, str]
+    traffic: Literal["named", "fallback"]
+    """Which requests reach it, unless all do."""
     why: str
     """Why it is in its state, in a few words for people."""
     last_failure: str
