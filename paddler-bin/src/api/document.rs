@@ -127,6 +127,9 @@ fn responses(one: &Operation) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use paddler_core::manage::{STATES, UpstreamSort};
+    use serde_json::json;
+
     use super::*;
 
     /// Every `$ref` below a value.
@@ -139,6 +142,25 @@ mod tests {
             Value::Array(values) => values.iter().for_each(|value| refs(value, into)),
             _ => {}
         }
+    }
+
+    #[test]
+    fn the_words_of_the_list_of_upstreams_are_those_that_are_read() {
+        let document = document();
+        let words = |pointer: &str| document.pointer(pointer).unwrap()["enum"].clone();
+        let query = &document["paths"]["/api/v1/upstreams"]["get"]["parameters"];
+        let place = |name: &str| {
+            let all = query.as_array().unwrap();
+            all.iter().position(|one| one["name"] == name).unwrap()
+        };
+        let of_query = |name| query[place(name)]["schema"]["enum"].clone();
+        assert_eq!(
+            words("/components/schemas/Upstream/properties/state"),
+            json!(STATES)
+        );
+        assert_eq!(of_query("state"), json!(STATES));
+        let sorts: Vec<_> = UpstreamSort::ALL.iter().map(|(word, _)| word).collect();
+        assert_eq!(of_query("sort"), json!(sorts));
     }
 
     #[test]

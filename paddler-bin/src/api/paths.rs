@@ -46,7 +46,7 @@ const OF_UPSTREAMS: &[Query] = &[
     Query {
         name: "state",
         description: "Those in this state alone.",
-        schema: r#"{"type": "string"}"#,
+        schema: r#"{"type": "string", "enum": ["ejected", "unable", "loading", "unheard", "paused", "degraded", "probing", "warming", "draining", "healthy"]}"#,
     },
     Query {
         name: "sort",
