@@ -7,16 +7,17 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use paddler_benches::bodies::Sample;
-use paddler_core::request::{ScanError, ScanLimits, Scanned, Scanner};
+use paddler_benches::harness::Failure;
+use paddler_core::request::Scanned;
 
 const CHUNK: usize = 16 << 10;
 
-fn scan(body: &[u8], chunk: usize) -> Result<Scanned, ScanError> {
-    let mut scanner = Scanner::new(ScanLimits::default());
+fn scan(sample: &Sample, body: &[u8], chunk: usize) -> Result<Scanned, Failure> {
+    let mut scanner = sample.scanner()?;
     for chunk in body.chunks(chunk) {
         scanner.feed(chunk)?;
     }
-    scanner.finish()
+    Ok(scanner.finish()?)
 }
 
 fn bodies(criterion: &mut Criterion) {
@@ -29,7 +30,7 @@ fn bodies(criterion: &mut Criterion) {
             let body = sample.body();
             group.throughput(Throughput::Bytes(body.len() as u64));
             group.bench_function(BenchmarkId::from_parameter(sample.name), |bencher| {
-                bencher.iter(|| scan(black_box(body.as_bytes()), chunk));
+                bencher.iter(|| scan(sample, black_box(body.as_bytes()), chunk));
             });
         }
         group.finish();

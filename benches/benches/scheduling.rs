@@ -5,9 +5,13 @@
 //! - `affinity`: a critical request for an adapter that one upstream in sixteen has active;
 //! - `miss`: one for an adapter that is active nowhere;
 //! - `shed`: nobody is to be picked. For `seed`, a request that may be shed while every queue is too long; for
-//!   `gateway`, which sheds nothing, every slot is busy and the request is told to wait.
+//!   the others, which shed nothing, every slot is busy and the request is told to wait.
+//!
+//! They are those of the program `gates`, which counts instructions, over more sizes.
 //!
 //! The walk is the whole of it: counters are read, candidates made and narrowed, a leaf picks. Nothing is reserved.
+//!
+//! `queue/<waiting>`: somebody comes in where so many wait, and leaves.
 //!
 //! `round/<who is asked>/<waiting>x<models>x<tenants>`: one round of handing out among so many who wait, for so many models and
 //! of so many tenants, while every slot of a hundred upstreams is busy. Nobody can use the queue meanwhile. `one_of_each` asks
@@ -18,21 +22,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use paddler_benches::pools::{Case, pool};
+use paddler_benches::pools::{Case, TREES, Waiting, pool, queue_of};
 use paddler_core::Moment;
-use paddler_core::queue::{Offer, QueueLimits, Told, Tried, WaitQueue};
-use paddler_core::request::RequestFacts;
-use paddler_core::schedule::{Ask, Outcome, Scratch, Tree, trees};
+use paddler_core::queue::{Offer, QueueLimits, Told};
+use paddler_core::schedule::{Ask, Outcome, Scratch, trees};
 use paddler_core::status::{Snapshot, StatusBoard, StatusEvent};
 use paddler_core::upstream::{ModelEntry, Models, UpstreamSpec};
 
-const UPSTREAMS: [usize; 4] = [10, 100, 1_000, 10_000];
+const UPSTREAMS: [usize; 6] = [1, 10, 100, 1_000, 10_000, 20_000];
+
+/// Those that are tried at all: in a debug build the largest take their time, and show nothing more.
+fn sizes() -> impl Iterator<Item = usize> {
+    let most = if cfg!(debug_assertions) { 1_000 } else { usize::MAX };
+    UPSTREAMS.into_iter().filter(move |upstreams| *upstreams <= most)
+}
 
 fn pick(criterion: &mut Criterion) {
-    for (name, tree) in [("seed", trees::seed as fn() -> Tree), ("gateway", trees::gateway)] {
+    for (name, tree) in TREES {
         for case in Case::ALL {
             let mut group = criterion.benchmark_group(format!("pick/{name}/{}", case.name()));
-            for upstreams in UPSTREAMS {
+            for upstreams in sizes() {
                 group.throughput(Throughput::Elements(1));
                 group.bench_function(BenchmarkId::from_parameter(upstreams), |bencher| {
                     let (snapshot, _leases) = pool(tree(), case, upstreams).expect("ids are valid");
@@ -76,17 +85,15 @@ fn busy(models: usize) -> Result<Arc<Snapshot>, Box<dyn std::error::Error>> {
     Ok(board.publish(Moment::ZERO))
 }
 
-fn queue_of(waiting: usize, models: usize, tenants: usize) -> WaitQueue<()> {
-    let limits = QueueLimits::new(waiting, u64::MAX, Duration::from_secs(1_000));
-    let mut queue = WaitQueue::new(limits);
-    for number in 0..waiting {
-        let mut facts = RequestFacts::new();
-        facts.model = Some(format!("model-{}", number % models).into());
-        facts.tenant = Some(format!("tenant-{}", number / models % tenants).into());
-        let pushed = queue.push(facts, Tried::default(), Told::default(), Moment::ZERO, ());
-        assert!(pushed.is_ok(), "there is room");
+fn queue(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("queue");
+    for waiting in [0, 1_000, 10_000] {
+        group.bench_function(BenchmarkId::from_parameter(waiting), |bencher| {
+            let mut waiting = Waiting::new(waiting).expect("there is room");
+            bencher.iter(|| waiting.come_and_go());
+        });
     }
-    queue
+    group.finish();
 }
 
 fn round(criterion: &mut Criterion) {
@@ -103,7 +110,8 @@ fn round(criterion: &mut Criterion) {
             let name = format!("{waiting}x{models}x{tenants}");
             group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
                 let snapshot = busy(models).expect("ids are valid");
-                let mut queue = queue_of(waiting, models, tenants);
+                let limits = QueueLimits::new(waiting, u64::MAX, Duration::from_secs(1_000));
+                let mut queue = queue_of(limits, waiting, (models, tenants)).expect("there is room");
                 bencher.iter(|| {
                     queue.hand_out(now, others, |waiting, _| {
                         let facts = waiting.facts.as_facts();
@@ -124,5 +132,5 @@ fn round(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, pick, round);
+criterion_group!(benches, pick, queue, round);
 criterion_main!(benches);

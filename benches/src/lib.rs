@@ -6,6 +6,12 @@
 //! cargo bench -p paddler-benches --bench scheduling -- pick/seed/affinity/1000
 //! ```
 //!
+//! What was to be reached, beside what is, and how cost grows with upstreams, models, filters and bodies:
+//!
+//! ```sh
+//! cargo run --release -p paddler-benches --bin goals
+//! ```
+//!
 //! That it does not grow unseen is checked by counting instructions and allocations, whatever else the machine does:
 //!
 //! ```sh
@@ -25,4 +31,5 @@
 pub mod baseline;
 pub mod bodies;
 pub mod harness;
+pub mod pages;
 pub mod pools;

@@ -1,15 +1,33 @@
-//! Which upstreams, how busy, stand behind a pick that is measured?
+//! Which upstreams, how busy, stand behind a pick that is measured, and who waits for one?
 
+use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::harness::Failure;
 use paddler_core::Moment;
-use paddler_core::request::Facts;
-use paddler_core::schedule::Tree;
-use paddler_core::status::{Adapters, Health, Report, Snapshot, StatusBoard, StatusEvent};
+use paddler_core::queue::{QueueLimits, Told, Tried, WaitQueue};
+use paddler_core::request::{Facts, RequestFacts};
+use paddler_core::schedule::{Tree, trees};
+use paddler_core::status::{
+    Adapters, Health, ModelRoom, Published, Report, Snapshot, StatusBoard, StatusEvent,
+};
 use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamId, UpstreamSpec};
 
 const SLOTS: u32 = 8;
+
+/// What makes a tree.
+pub type MakeTree = fn() -> Tree;
+
+/// The trees that are built in, by name.
+pub const TREES: [(&str, MakeTree); 3] = [
+    ("seed", trees::seed),
+    ("balancer", trees::balancer),
+    ("gateway", trees::gateway),
+];
+
+/// Upstreams, with requests of our own that are open there.
+pub type Pool = (Arc<Snapshot>, Vec<Lease>);
 
 /// What is asked, and of which pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,21 +110,30 @@ pub fn id(place: usize) -> Result<UpstreamId, Failure> {
 /// # Errors
 /// Never: these ids and URLs are sound.
 pub fn board(tree: Tree, case: Case, upstreams: usize) -> Result<StatusBoard, Failure> {
+    board_of(tree, &models(), upstreams, |place| case.report(place))
+}
+
+/// Upstreams with these models, each of which has said what is in its report.
+///
+/// # Errors
+/// Never: these ids and URLs are sound.
+pub fn board_of(
+    tree: Tree,
+    models: &Models,
+    upstreams: usize,
+    report: impl Fn(usize) -> Report,
+) -> Result<StatusBoard, Failure> {
     let mut board = StatusBoard::new(tree);
-    let models = models();
     for place in 0..upstreams {
         let id = id(place)?;
         let spec = UpstreamSpec::new(&*id.to_string(), "http://127.0.0.1:8080")?.models(models.clone());
         board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
-        let report = case.report(place);
-        board.apply(
-            StatusEvent::Report {
-                id,
-                report,
-                sample: None,
-            },
-            Moment::ZERO,
-        );
+        let event = StatusEvent::Report {
+            id,
+            report: report(place),
+            sample: None,
+        };
+        board.apply(event, Moment::ZERO);
     }
     Ok(board)
 }
@@ -115,13 +142,140 @@ pub fn board(tree: Tree, case: Case, upstreams: usize) -> Result<StatusBoard, Fa
 ///
 /// # Errors
 /// Never: these ids and URLs are sound.
-pub fn pool(tree: Tree, case: Case, upstreams: usize) -> Result<(Arc<Snapshot>, Vec<Lease>), Failure> {
-    let snapshot = board(tree, case, upstreams)?.publish(Moment::ZERO);
+pub fn pool(tree: Tree, case: Case, upstreams: usize) -> Result<Pool, Failure> {
+    Ok(with_own(&mut board(tree, case, upstreams)?))
+}
+
+/// The same of so many routers, each of which has room of its own for each of its models.
+///
+/// # Errors
+/// Never: these ids and URLs are sound.
+pub fn routers(tree: Tree, upstreams: usize) -> Result<Pool, Failure> {
+    let report = |place: usize| {
+        let mut report = Case::Affinity.report(place);
+        let room = |(nth, models): (usize, &[&str])| ModelRoom {
+            models: models.iter().map(|model| (*model).into()).collect(),
+            limit: SLOTS,
+            load: (place + nth) as u32 % SLOTS,
+        };
+        let rooms: [&[&str]; 3] = [
+            &["base", "adapter-0", "adapter-active"],
+            &["adapter-1"],
+            &["adapter-2"],
+        ];
+        report.rooms = rooms.into_iter().enumerate().map(room).collect();
+        report
+    };
+    Ok(with_own(&mut board_of(tree, &models(), upstreams, report)?))
+}
+
+/// What is published, with the requests of our own.
+fn with_own(board: &mut StatusBoard) -> Pool {
+    let snapshot = board.publish(Moment::ZERO);
     let own = Facts::new().model("adapter-1").tokens(100);
     let leases = snapshot
         .iter()
         .step_by(10)
         .filter_map(|(upstream, _)| snapshot.lease(upstream, &own, Moment::ZERO))
         .collect();
-    Ok((snapshot, leases))
+    (snapshot, leases)
+}
+
+/// A board one of whose upstreams says something new each time.
+#[derive(Debug)]
+pub struct Changing {
+    board: StatusBoard,
+    ids: Vec<UpstreamId>,
+    turn: usize,
+}
+
+impl Changing {
+    /// One with so many upstreams, under the tree of a gateway.
+    ///
+    /// # Errors
+    /// Never: these ids and URLs are sound.
+    pub fn new(upstreams: usize) -> Result<Self, Failure> {
+        Ok(Self {
+            board: board(trees::gateway(), Case::Miss, upstreams)?,
+            ids: (0..upstreams).map(id).collect::<Result<_, _>>()?,
+            turn: 0,
+        })
+    }
+
+    /// Where what is published is found.
+    #[must_use]
+    pub fn published(&self) -> Published {
+        self.board.published()
+    }
+
+    /// The next upstream's report comes into force.
+    pub fn publish(&mut self) -> Arc<Snapshot> {
+        self.turn += 1;
+        let now = Moment::from_millis(self.turn as u64);
+        if let Some(id) = self.ids.get(self.turn % self.ids.len().max(1)) {
+            let event = StatusEvent::Report {
+                id: id.clone(),
+                report: Case::Miss.report(self.turn),
+                sample: None,
+            };
+            self.board.apply(event, now);
+        }
+        self.board.publish(now)
+    }
+}
+
+/// A queue in which so many wait, for ten models and of ten tenants.
+#[derive(Debug)]
+pub struct Waiting {
+    queue: WaitQueue<()>,
+    asked: RequestFacts,
+}
+
+impl Waiting {
+    /// One in which so many wait.
+    ///
+    /// # Errors
+    /// Never: there is room for all of them.
+    pub fn new(waiting: usize) -> Result<Self, Failure> {
+        let limits = QueueLimits::new(waiting + 1, u64::MAX, Duration::from_secs(1_000));
+        Ok(Self {
+            queue: queue_of(limits, waiting, (10, 10))?,
+            asked: asked(0, (10, 10)),
+        })
+    }
+
+    /// One more comes in, and leaves.
+    pub fn come_and_go(&mut self) {
+        let (now, facts) = (Moment::from_millis(1), self.asked.clone());
+        if let Ok(pushed) = self.queue.push(facts, Tried::default(), Told::default(), now, ()) {
+            black_box(self.queue.remove(pushed.ticket, now));
+        }
+    }
+}
+
+/// What the one of this number asks for, of so many models and of so many tenants.
+fn asked(number: usize, (models, tenants): (usize, usize)) -> RequestFacts {
+    let mut facts = RequestFacts::new();
+    facts.model = Some(format!("model-{}", number % models).into());
+    facts.tenant = Some(format!("tenant-{}", number / models % tenants).into());
+    facts
+}
+
+/// So many who wait within these limits, for so many models and of so many tenants.
+///
+/// # Errors
+/// When there is no room for them.
+pub fn queue_of(limits: QueueLimits, waiting: usize, of: (usize, usize)) -> Result<WaitQueue<()>, Failure> {
+    let mut queue = WaitQueue::new(limits);
+    for number in 0..waiting {
+        let pushed = queue.push(
+            asked(number, of),
+            Tried::default(),
+            Told::default(),
+            Moment::ZERO,
+            (),
+        );
+        pushed.map_err(|_| "there is no room")?;
+    }
+    Ok(queue)
 }

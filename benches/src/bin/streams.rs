@@ -11,8 +11,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,12 +22,12 @@ use paddler_benches::harness::engines::EngineProcess;
 use paddler_benches::harness::gateway::GatewayProcess;
 use paddler_benches::harness::http::Connection;
 use paddler_benches::harness::programs::{Programs, raise_open_files};
+use paddler_benches::harness::streams::{END, IdleStreams, chat, request};
 use paddler_benches::harness::trial::run;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// Opens streams and tells what they cost.
 #[derive(Debug, Parser)]
@@ -51,14 +49,8 @@ struct Arguments {
 /// Between two tokens of an idle stream: under the router's limit for silence, 60 s.
 const TOKEN_EVERY: u64 = 30;
 
-/// How many streams are being opened at once.
-const AT_ONCE: usize = 64;
-
 /// How many answers of others are measured each time.
 const OTHERS: usize = 300;
-
-/// The longest that anything may take to come to an end: thousands of tasks are given up at once, on a busy machine.
-const END: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     run("streams", trial)
@@ -109,14 +101,15 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
     let alone = others(gateway.address).await?;
 
     let before = gateway.memory();
-    let (open, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let streams = open_streams(arguments, gateway.address, &open, &dropped).await?;
+    // None comes to its end by itself while it is watched.
+    let tokens = arguments.seconds / TOKEN_EVERY + 100;
+    let streams = IdleStreams::open(arguments.streams, gateway.address, &chat("idle", tokens)).await?;
     let among_streams = others(gateway.address).await?;
     let memory = gateway.memory().saturating_sub(before);
     let kib = memory as f64 / 1024.0 / arguments.streams.max(1) as f64;
     println!(
         "{} streams open; {} MiB of the router's memory: {kib:.1} KiB each",
-        open.load(Relaxed),
+        streams.open_ones(),
         memory >> 20
     );
 
@@ -129,7 +122,7 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
         show(&with_readers)
     );
     sleep(Duration::from_secs(arguments.seconds)).await;
-    let dropped = dropped.load(Relaxed);
+    let dropped = streams.dropped();
     let later = gateway.memory().saturating_sub(before);
     println!(
         "after {} s: {dropped} dropped; {} MiB",
@@ -146,20 +139,6 @@ async fn trial(arguments: &Arguments, programs: &Programs, folder: &Path) -> Res
 fn show(sorted: &[Duration]) -> String {
     let at = |share: usize| sorted[(sorted.len() * share / 100).min(sorted.len() - 1)].as_secs_f64() * 1e3;
     format!("{:.2} and {:.2} ms", at(50), at(95))
-}
-
-fn chat(model: &str, tokens: u64) -> String {
-    format!(
-        r#"{{"model":"{model}","stream":true,"max_tokens":{tokens},"messages":[{{"role":"user","content":"Go on."}}]}}"#
-    )
-}
-
-fn request(address: SocketAddr, body: &str, headers: &str) -> String {
-    let length = body.len();
-    format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n{headers}\r\n{body}"
-    )
 }
 
 /// How long others wait for the first byte of an answer, in order of size.
@@ -180,55 +159,6 @@ async fn others(address: SocketAddr) -> Result<Vec<Duration>, Failure> {
     }
     times.sort_unstable();
     Ok(times)
-}
-
-/// Opens all streams; each counts as dropped when it ends before it is let go.
-async fn open_streams(
-    arguments: &Arguments,
-    address: SocketAddr,
-    open: &Arc<AtomicUsize>,
-    dropped: &Arc<AtomicUsize>,
-) -> Result<JoinSet<()>, Failure> {
-    // None comes to its end by itself while it is watched.
-    let tokens = arguments.seconds / TOKEN_EVERY + 100;
-    let text: Arc<str> = request(address, &chat("idle", tokens), "").into();
-    let (places, mut streams) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
-    for _ in 0..arguments.streams {
-        let place = places.clone().acquire_owned().await?;
-        let (text, open, dropped) = (text.clone(), open.clone(), dropped.clone());
-        streams.spawn(async move {
-            if let Ok(stream) = first_bytes(address, &text).await {
-                open.fetch_add(1, Relaxed);
-                drop(place);
-                until_its_end(stream).await;
-            }
-            dropped.fetch_add(1, Relaxed);
-        });
-    }
-    // All places are free again: the last have their first bytes, or have failed.
-    drop(places.acquire_many(u32::try_from(AT_ONCE)?).await?);
-    Ok(streams)
-}
-
-/// Asks, and reads the head and the first event.
-async fn first_bytes(address: SocketAddr, text: &str) -> Result<TcpStream, Failure> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(text.as_bytes()).await?;
-    let mut got = Vec::new();
-    while !got.windows(6).any(|window| window == b"data: ") {
-        if timeout(END, stream.read_buf(&mut got)).await?? == 0 {
-            return Err("the stream ended before it began".into());
-        }
-    }
-    if !got.starts_with(b"HTTP/1.1 200") {
-        return Err(String::from_utf8_lossy(&got).into_owned().into());
-    }
-    Ok(stream)
-}
-
-async fn until_its_end(mut stream: TcpStream) {
-    let mut buffer = [0; 512];
-    while stream.read(&mut buffer).await.is_ok_and(|length| length > 0) {}
 }
 
 /// Clients that read one byte a second of a large answer.

@@ -29,7 +29,8 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Starts it in front of these upstreams, with these settings besides (YAML), and waits until it is ready.
+    /// Starts it in front of these upstreams, with these settings besides (YAML), and waits until it is ready. Without upstreams it
+    /// has those of the settings.
     ///
     /// # Errors
     /// When it does not become ready.
@@ -54,7 +55,8 @@ impl GatewayProcess {
         };
         let ready = async {
             while !gateway.is_ready().await {
-                sleep(Duration::from_millis(20)).await;
+                // Short, since `goals` takes the time.
+                sleep(Duration::from_millis(1)).await;
             }
         };
         if timeout(START, ready).await.is_err() {
@@ -117,10 +119,10 @@ impl GatewayProcess {
 
 fn config(settings: &str, upstreams: &[(&str, SocketAddr)]) -> String {
     let entry = |(id, address): &(&str, SocketAddr)| format!("  - {{id: {id}, url: \"http://{address}\"}}\n");
-    format!(
-        "{settings}upstreams:\n{}",
-        upstreams.iter().map(entry).collect::<String>()
-    )
+    let entries: String = upstreams.iter().map(entry).collect();
+    // Where there are none, the settings have them.
+    let list = if entries.is_empty() { "" } else { "upstreams:\n" };
+    format!("{settings}{list}{entries}")
 }
 
 /// The sum of a metric's samples on a page; `None` where the page does not have it.

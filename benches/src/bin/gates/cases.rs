@@ -1,18 +1,17 @@
 //! What runs for every request, and for every status?
 
 use std::hint::black_box;
-use std::time::Duration;
 
-use paddler_core::Moment;
-use paddler_core::queue::{QueueLimits, Told, Tried, WaitQueue};
-use paddler_core::request::{RequestFacts, Route, ScanLimits, Scanner};
+use http::{Request, Response, StatusCode};
+use paddler_core::forward::{Body, Router, RouterOptions};
 use paddler_core::schedule::{Ask, Outcome, Scratch, Tree, trees};
-use paddler_core::source::vllm::{self, VllmNames};
-use paddler_core::status::{Report, StatusEvent};
+use paddler_core::{Clock, Moment};
+use tokio::runtime::Builder;
 
 use paddler_benches::bodies::Sample;
 use paddler_benches::harness::Failure;
-use paddler_benches::pools;
+use paddler_benches::pages::Page;
+use paddler_benches::pools::{self, Changing, TREES, Waiting};
 
 use super::proxied::{self, Work};
 
@@ -32,17 +31,7 @@ pub(crate) struct Case {
 /// What is counted.
 pub(crate) type Run = Box<dyn FnMut()>;
 
-type MakeTree = fn() -> Tree;
-
-const TREES: [(&str, MakeTree); 3] = [
-    ("seed", trees::seed),
-    ("balancer", trees::balancer),
-    ("gateway", trees::gateway),
-];
 const UPSTREAMS: [usize; 4] = [1, 100, 1_000, 10_000];
-
-/// A page of a real vLLM with adapters, below the head it came with.
-const PAGE: &str = include_str!("../../../../paddler-core/tests/samples/vllm/metrics_busy_lora.http");
 
 /// All cases, in the order in which they are counted.
 pub(crate) fn all() -> Vec<Case> {
@@ -55,19 +44,30 @@ pub(crate) fn all() -> Vec<Case> {
             }
         }
         all.push(Case::new(format!("reserve/{name}/1000"), 8, true, move || {
-            reserve(tree())
+            reserve(pools::pool(tree(), pools::Case::Affinity, 1_000)?)
         }));
     }
+    all.push(Case::new("reserve/rooms/100", 8, true, || {
+        reserve(pools::routers(trees::gateway(), 100)?)
+    }));
     for sample in Sample::ALL {
         let runs = if sample.bytes < 1 << 20 { 4 } else { 2 };
         all.push(Case::new(
             format!("facts/{}", sample.name),
             runs,
             false,
-            move || facts(sample.body()),
+            move || facts(sample),
         ));
     }
-    all.push(Case::new("status/vllm", 4, false, || Ok(status())));
+    for page in Page::ALL {
+        let read = move || -> Result<Run, Failure> {
+            Ok(Box::new(move || {
+                black_box(page.read());
+            }))
+        };
+        all.push(Case::new(format!("status/{}", page.name), 4, false, read));
+    }
+    all.push(Case::new("status/told/100", 4, false, || told(100)));
     for upstreams in [100, 1_000, 10_000] {
         all.push(Case::new(format!("publish/{upstreams}"), 4, false, move || {
             publish(upstreams)
@@ -78,7 +78,7 @@ pub(crate) fn all() -> Vec<Case> {
             queue(waiting)
         }));
     }
-    for (name, work) in [("proxy/chat", Work::Chat), ("proxy/event", Work::Event)] {
+    for (name, work) in Work::ALL {
         all.push(Case {
             times: proxied::MANY,
             ..Case::new(name, 1, false, move || proxied::run(work))
@@ -127,87 +127,65 @@ fn pick(tree: Tree, case: pools::Case, upstreams: usize) -> Result<Run, Failure>
     }))
 }
 
-fn reserve(tree: Tree) -> Result<Run, Failure> {
-    let (snapshot, leases) = pools::pool(tree, pools::Case::Affinity, 1_000)?;
+fn reserve((snapshot, leases): pools::Pool) -> Result<Run, Failure> {
     let (mut scratch, mut seed) = (Scratch::default(), 0);
-    Ok(Box::new(move || {
+    let mut reserve = move || {
         seed += 1;
         let facts = pools::Case::Affinity.facts();
         black_box(&leases);
-        let reserved = snapshot.reserve(&Ask::new(&facts, Moment::ZERO, seed), &mut scratch, &mut ());
-        if let Ok(mut lease) = reserved {
-            lease.sent();
-            lease.first_byte();
-            lease.complete();
-        }
+        let ask = Ask::new(&facts, Moment::ZERO, seed);
+        let mut lease = snapshot.reserve(&ask, &mut scratch, &mut ()).ok()?;
+        lease.sent();
+        lease.first_byte();
+        lease.complete();
+        Some(())
+    };
+    reserve().ok_or("there is no place")?;
+    Ok(Box::new(move || {
+        black_box(reserve());
     }))
 }
 
-fn facts(body: String) -> Result<Run, Failure> {
-    let path = if body.contains("\"prompt\"") {
-        "/v1/completions"
-    } else {
-        "/v1/chat/completions"
+fn facts(sample: Sample) -> Result<Run, Failure> {
+    let (body, route) = (sample.body(), sample.route()?);
+    sample.facts(&route, body.as_bytes())?;
+    Ok(Box::new(move || {
+        black_box(sample.facts(&route, body.as_bytes()).ok());
+    }))
+}
+
+/// A router that is asked by another how all of its upstreams are.
+fn told(upstreams: usize) -> Result<Run, Failure> {
+    let mut board = pools::board(trees::gateway(), pools::Case::Miss, upstreams)?;
+    board.publish(Moment::ZERO);
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let router = {
+        let _within = runtime.enter();
+        Router::new(board.published(), Clock::new(), RouterOptions::default())
     };
-    let route = Route::of("POST", path).map_err(|error| error.to_string())?;
-    let read = move || {
-        let scanned = Scanner::scan(body.as_bytes(), ScanLimits::default()).ok()?;
-        RequestFacts::from_scan(&route, &scanned, Moment::ZERO, 1).ok()
+    let ask = move || -> Result<Response<Body>, Failure> {
+        let request = Request::get("/paddler/v1/status").body(Body::empty())?;
+        // The board goes with the router.
+        black_box(&board);
+        Ok(runtime.block_on(router.handle(request)))
     };
-    let model = read().and_then(|facts| facts.model);
-    if model.as_deref() != Some("base") {
-        return Err("the body is not read".into());
+    let status = ask()?.status();
+    if status != StatusCode::OK {
+        return Err(format!("it answers {status}").into());
     }
     Ok(Box::new(move || {
-        black_box(read());
+        black_box(ask().ok());
     }))
-}
-
-fn status() -> Run {
-    let page = PAGE.find("# HELP").map_or(PAGE, |start| &PAGE[start..]);
-    let names = VllmNames::default();
-    Box::new(move || {
-        let mut report = Report::new();
-        vllm::read_metrics(200, page.as_bytes(), &names, &mut report);
-        black_box(report);
-    })
 }
 
 fn publish(upstreams: usize) -> Result<Run, Failure> {
-    let mut board = pools::board(trees::gateway(), pools::Case::Miss, upstreams)?;
-    let ids = (0..upstreams).map(pools::id).collect::<Result<Vec<_>, _>>()?;
-    let mut turn = 0;
+    let mut changing = Changing::new(upstreams)?;
     Ok(Box::new(move || {
-        turn += 1;
-        let (id, report) = (ids[turn % upstreams].clone(), pools::Case::Miss.report(turn));
-        let event = StatusEvent::Report {
-            id,
-            report,
-            sample: None,
-        };
-        board.apply(event, Moment::from_millis(turn as u64));
-        black_box(board.publish(Moment::from_millis(turn as u64)));
+        black_box(changing.publish());
     }))
 }
 
 fn queue(waiting: usize) -> Result<Run, Failure> {
-    let limits = QueueLimits::new(waiting + 1, u64::MAX, Duration::from_secs(1_000));
-    let mut queue = WaitQueue::new(limits);
-    let facts = |number: usize| {
-        let mut facts = RequestFacts::new();
-        facts.model = Some(format!("model-{}", number % 10).into());
-        facts.tenant = Some(format!("tenant-{}", number / 10 % 10).into());
-        facts
-    };
-    for number in 0..waiting {
-        let pushed = queue.push(facts(number), Tried::default(), Told::default(), Moment::ZERO, ());
-        pushed.map_err(|_| "there is no room")?;
-    }
-    let asked = facts(0);
-    Ok(Box::new(move || {
-        let now = Moment::from_millis(1);
-        if let Ok(pushed) = queue.push(asked.clone(), Tried::default(), Told::default(), now, ()) {
-            black_box(queue.remove(pushed.ticket, now));
-        }
-    }))
+    let mut waiting = Waiting::new(waiting)?;
+    Ok(Box::new(move || waiting.come_and_go()))
 }

@@ -7,16 +7,20 @@
 //! ```
 //!
 //! Instructions are counted by valgrind, which has to be installed, so that a busy machine counts the same; allocations by this
-//! program. A case fails with over 5 % more of either than in `gates.json`, and a pick with any allocation. Counts hold for one
+//! program. A case fails with over 5 % more of either than in `gates.json`, and with over 5 % less until that is written down; a
+//! pick fails with any allocation. Counts hold for one
 //! compiler, kind of machine and `Cargo.lock`: with others than those in `gates.json` the check fails until it is renewed. On
 //! another kind of processor instructions are shown and not judged, since libraries go other ways there.
 //!
-//! - `pick/<tree>/<affinity, miss or shed>/<upstreams>`: as in the bench `scheduling`; `reserve`: with a lease led to its end.
+//! - `pick/<tree>/<affinity, miss or shed>/<upstreams>`: as in the bench `scheduling`; `reserve`: with a lease led to its end;
+//!   `reserve/rooms`: with upstreams that are routers, and have room by model.
 //! - `facts/<body>`: a body is scanned and its facts are made.
-//! - `status/<engine>`: what an engine says about itself is read; `publish/<upstreams>`: one upstream's report comes into force.
+//! - `status/<engine>`: what an engine says about itself is read; `status/told/<upstreams>`: another router asks how they are.
+//!   `publish/<upstreams>`: one upstream's report comes into force.
 //! - `queue/<waiting>`: somebody comes in where so many wait, and leaves.
 //! - `proxy/chat`: a small chat from its client to its engine and back, through all of the router, over TCP; `proxy/event`: an
-//!   event of a stream. What the system does for it is not counted.
+//!   event of a stream; `proxy/ruled`: a chat whose model may be served by another, and is not; `proxy/falls_back`: one that is.
+//!   What the system does for it is not counted.
 
 mod callgrind;
 mod cases;

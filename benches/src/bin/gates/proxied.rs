@@ -15,6 +15,7 @@ use paddler_core::Clock;
 use paddler_core::config::DecisionRules;
 use paddler_core::forward::{Router, RouterOptions, ServeOptions, serve};
 use paddler_core::manage::Decisions;
+use paddler_core::request::{ModelRule, ModelRules};
 use paddler_core::schedule::trees;
 use paddler_core::status::{FixedList, StatusBoard, StatusLoop};
 use paddler_core::upstream::http::HttpConnect;
@@ -40,6 +41,35 @@ pub(crate) enum Work {
     Chat,
     /// An event of a stream.
     Event,
+    /// A chat whose model has another one to fall back to, and a place.
+    Ruled,
+    /// A chat whose model nobody has, and that another one serves instead.
+    FallsBack,
+}
+
+impl Work {
+    /// All of it, by the name of its case.
+    pub(crate) const ALL: [(&'static str, Self); 4] = [
+        ("proxy/chat", Self::Chat),
+        ("proxy/event", Self::Event),
+        ("proxy/ruled", Self::Ruled),
+        ("proxy/falls_back", Self::FallsBack),
+    ];
+
+    /// What is said of models: nothing, or who serves instead of whom.
+    fn rules(self) -> Result<ModelRules, Failure> {
+        let rule = match self {
+            Self::Chat | Self::Event => return Ok(ModelRules::default()),
+            Self::Ruled => ("bench", ModelRule::default().or_else(["other"])),
+            Self::FallsBack => ("large", ModelRule::default().or_else(["bench"])),
+        };
+        ModelRules::new([rule]).map_err(|faults| format!("{faults:?}").into())
+    }
+
+    fn request(self) -> Vec<u8> {
+        let model = if self == Self::FallsBack { "large" } else { "bench" };
+        request(model, self == Self::Event)
+    }
 }
 
 /// A router that serves, with someone who asks and answers.
@@ -73,7 +103,7 @@ impl Proxied {
     fn start(work: Work) -> Result<Self, Failure> {
         let engine = TcpListener::bind("127.0.0.1:0")?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (statuses, address) = runtime.block_on(router(engine.local_addr()?))?;
+        let (statuses, address) = runtime.block_on(router(engine.local_addr()?, work.rules()?))?;
         let (begin, begun) = mpsc::channel();
         let (tell, done) = unbounded_channel();
         thread::spawn(move || {
@@ -102,16 +132,17 @@ impl Proxied {
 
 /// A router before this engine, as the program sets it up, and where it listens. None of its requests is recorded: hardly any
 /// of a busy router's is.
-async fn router(engine: SocketAddr) -> Result<(StatusLoop, SocketAddr), Failure> {
+async fn router(engine: SocketAddr, rules: ModelRules) -> Result<(StatusLoop, SocketAddr), Failure> {
     let (clock, board) = (Clock::new(), StatusBoard::new(trees::gateway()));
     let models = Models::Listed(vec![ModelEntry::new("bench")]);
     let spec = UpstreamSpec::new("engine", format!("http://{engine}"))?.models(models);
     let sources: Vec<Box<dyn paddler_core::status::StatusSource>> = vec![Box::new(FixedList::new([spec]))];
     let statuses = StatusLoop::start(board, sources, Arc::new(HttpConnect::default()), None, clock);
-    let mut rules = DecisionRules::default();
-    rules.per_second = 0;
+    let mut decisions = DecisionRules::default();
+    decisions.per_second = 0;
     let mut options = RouterOptions::default();
-    options.telemetry = Some(Arc::new(Decisions::new(rules)));
+    options.models = Arc::new(rules);
+    options.telemetry = Some(Arc::new(Decisions::new(decisions)));
     let router = Router::new(statuses.published(), clock, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -130,8 +161,8 @@ fn all(work: Work, ends: &mut Option<Ends>, at: (&TcpListener, SocketAddr)) -> R
     };
     for _ in 0..MANY {
         match work {
-            Work::Chat => {
-                client.write_all(&request(false))?;
+            Work::Chat | Work::Ruled | Work::FallsBack => {
+                client.write_all(&work.request())?;
                 read_to(engine, b"]}")?;
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
                 engine.write_all(format!("{head}{}\r\n\r\n{ANSWER}", ANSWER.len()).as_bytes())?;
@@ -149,7 +180,7 @@ fn all(work: Work, ends: &mut Option<Ends>, at: (&TcpListener, SocketAddr)) -> R
 /// Connections that are ready for this work.
 fn open(work: Work, (listener, address): (&TcpListener, SocketAddr)) -> Result<Ends, Failure> {
     let mut client = TcpStream::connect(address)?;
-    client.write_all(&request(work == Work::Event))?;
+    client.write_all(&work.request())?;
     let (mut engine, _) = listener.accept()?;
     for end in [&client, &engine] {
         end.set_nodelay(true)?;
@@ -157,18 +188,18 @@ fn open(work: Work, (listener, address): (&TcpListener, SocketAddr)) -> Result<E
     }
     read_to(&mut engine, b"]}")?;
     let head = match work {
-        Work::Chat => "content-length: 2\r\n\r\n{}",
         Work::Event => "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        _ => "content-length: 2\r\n\r\n{}",
     };
     engine.write_all(format!("HTTP/1.1 200 OK\r\n{head}").as_bytes())?;
-    read_to(&mut client, if work == Work::Chat { b"{}" } else { b"{}\r\n" })?;
+    read_to(&mut client, if work == Work::Event { b"{}\r\n" } else { b"{}" })?;
     Ok((client, engine))
 }
 
-fn request(stream: bool) -> Vec<u8> {
+fn request(model: &str, stream: bool) -> Vec<u8> {
     let words = "Say in one word how it goes, and why. ".repeat(18);
     let body = format!(
-        r#"{{"model":"bench","stream":{stream},"max_tokens":1000,"messages":[{{"role":"user","content":"{words}"}}]}}"#
+        r#"{{"model":"{model}","stream":{stream},"max_tokens":1000,"messages":[{{"role":"user","content":"{words}"}}]}}"#
     );
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench\r\naccept: */*\r\n\
                 content-type: application/json\r\ncontent-length: ";

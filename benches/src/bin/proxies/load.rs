@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use paddler_benches::harness::Failure;
+use paddler_benches::harness::costless::{ANSWER, MARK, MODEL};
 use paddler_benches::harness::draw::Draw;
+use paddler_benches::harness::wire;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-
-use super::engine::{ANSWER, MARK, MODEL};
-use super::wire;
 
 /// The longest that there may be nothing of an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -17,12 +17,10 @@
 //! Those who are not installed are named with the command that installs them. It judges nothing but the answers: the program
 //! fails when Paddler has given a wrong one, or none.
 
-mod engine;
 mod load;
 mod peers;
 mod process;
 mod table;
-mod wire;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,13 +31,13 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use paddler_benches::harness::Failure;
+use paddler_benches::harness::costless::{Engine, Pace};
 use paddler_benches::harness::figures::{median, percentile};
 use paddler_benches::harness::programs::{Programs, raise_open_files};
 use paddler_benches::harness::trial::run_in_folder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-use engine::{Engine, Pace};
 use load::{Load, Workload, first_bytes};
 use peers::{Peer, Setting};
 use process::Proxy;

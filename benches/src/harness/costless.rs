@@ -1,78 +1,102 @@
-//! What stands behind the proxies, cheap enough never to be what is measured?
+//! What stands behind proxies, cheap enough never to be what is measured?
 //!
 //! It answers at once and reads no more of a request than it must. Chats get a small answer, or a stream of events at an even
 //! pace; paths that routers ask about an engine get what vLLM says there.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use paddler_benches::harness::Failure;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::Failure;
 use super::wire::{self, Framing};
+use crate::pages::Page;
 
 /// The one model that is served.
-pub(crate) const MODEL: &str = "bench";
+pub const MODEL: &str = "bench";
 
 /// Stands once in each event and nowhere else in a stream.
-pub(crate) const MARK: u8 = b'~';
+pub const MARK: u8 = b'~';
 
 /// The bytes of an event.
 const EVENT: usize = 208;
 
 /// The answer to a chat.
-pub(crate) const ANSWER: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1764500000,"model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"All is well."},"finish_reason":"stop"}],"usage":{"prompt_tokens":200,"completion_tokens":4,"total_tokens":204}}"#;
+pub const ANSWER: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1764500000,"model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"All is well."},"finish_reason":"stop"}],"usage":{"prompt_tokens":200,"completion_tokens":4,"total_tokens":204}}"#;
 
 const MODELS: &str = r#"{"object":"list","data":[{"id":"bench","object":"model","created":1764500000,"owned_by":"vllm","root":"bench","parent":null,"max_model_len":1000000,"permission":[]}]}"#;
-
-/// A real page of vLLM's, below the head it came with.
-const METRICS: &str = include_str!("../../../../paddler-core/tests/samples/vllm/metrics_idle.http");
 
 /// How much of a body is looked at.
 const LOOKED_AT: usize = 16 << 10;
 
 /// How streams go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
-    pub(crate) every: Duration,
+pub struct Pace {
+    /// Between two events.
+    pub every: Duration,
     /// Events after which one ends: nobody who forgets one has it for ever.
-    pub(crate) events: u64,
+    pub events: u64,
 }
 
 /// An engine. Dropped, it is gone with all its connections.
 #[derive(Debug)]
-pub(crate) struct Engine {
-    pub(crate) address: SocketAddr,
+pub struct Engine {
+    /// Where it listens.
+    pub address: SocketAddr,
+    asked: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
 impl Engine {
     /// Starts one on a free port of this machine.
-    pub(crate) async fn start(pace: Pace) -> Result<Self, Failure> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn start(pace: Pace) -> Result<Self, Failure> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), pace).await
+    }
+
+    /// Starts one on a free port of this address.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn start_at(address: IpAddr, pace: Pace) -> Result<Self, Failure> {
+        let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
+                let count = count.clone();
                 connections.spawn(async move {
                     // Whoever asks sees how its connection ends, and reports it.
-                    drop(serve(stream, pace).await);
+                    drop(serve(stream, pace, &count).await);
                 });
                 while connections.try_join_next().is_some() {}
             }
         });
         Ok(Self {
             address,
+            asked,
             _tasks: tasks,
         })
     }
+
+    /// How often it was asked for its metrics.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Relaxed)
+    }
 }
 
-async fn serve(mut stream: TcpStream, pace: Pace) -> Result<(), std::io::Error> {
+async fn serve(mut stream: TcpStream, pace: Pace, asked: &AtomicU64) -> Result<(), std::io::Error> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::with_capacity(64 << 10);
     let answer = format!(
@@ -97,7 +121,9 @@ async fn serve(mut stream: TcpStream, pace: Pace) -> Result<(), std::io::Error> 
                 stream.write_all(answer.as_bytes()).await?;
             }
         } else {
-            stream.write_all(about(&bytes).as_bytes()).await?;
+            let path = bytes.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+            asked.fetch_add(u64::from(path == b"/metrics"), Relaxed);
+            stream.write_all(answer_at(path).as_bytes()).await?;
         }
     }
 }
@@ -160,31 +186,37 @@ async fn send_events(stream: &mut TcpStream, pace: Pace) -> Result<(), std::io::
 }
 
 /// An event as vLLM sends it, of 208 bytes.
-pub(crate) fn event() -> String {
+#[must_use]
+pub fn event() -> String {
     let start = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1764500000,"model":"bench","choices":[{"index":0,"delta":{"content":""#;
     let end = "~\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
     let text = "a".repeat(EVENT.saturating_sub(start.len() + end.len()));
     format!("{start}{text}{end}")
 }
 
-/// What it says about itself.
-fn about(request: &[u8]) -> String {
-    let path = request.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-    let (status, kind, body) = match path {
-        b"/v1/models" => ("200 OK", "application/json", MODELS),
-        b"/metrics" => ("200 OK", "text/plain; version=1.0.0; charset=utf-8", metrics()),
-        b"/version" => ("200 OK", "application/json", r#"{"version":"0.32.0"}"#),
-        b"/health" | b"/ping" => ("200 OK", "text/plain", ""),
-        _ => ("404 Not Found", "application/json", r#"{"detail":"Not Found"}"#),
-    };
-    format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
+/// What it says about itself at a path: status, kind and body.
+#[must_use]
+pub fn about(path: &[u8]) -> (u16, &'static str, &'static str) {
+    match path {
+        b"/v1/models" => (200, "application/json", MODELS),
+        b"/metrics" => (
+            200,
+            "text/plain; version=1.0.0; charset=utf-8",
+            Page::VLLM_IDLE.body(),
+        ),
+        b"/version" => (200, "application/json", r#"{"version":"0.32.0"}"#),
+        b"/health" | b"/ping" => (200, "text/plain", ""),
+        _ => (404, "application/json", r#"{"detail":"Not Found"}"#),
+    }
 }
 
-fn metrics() -> &'static str {
-    METRICS.find("# HELP").map_or(METRICS, |start| &METRICS[start..])
+fn answer_at(path: &[u8]) -> String {
+    let (status, kind, body) = about(path);
+    let reason = if status == 200 { "OK" } else { "Not Found" };
+    format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 /// How a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub enum Framing {
     /// After so many bytes.
     Length(usize),
     /// With an empty chunk.
@@ -11,16 +11,18 @@ pub(crate) enum Framing {
 
 /// What the head of a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     /// Where the body begins.
-    pub(crate) end: usize,
-    pub(crate) framing: Framing,
+    pub end: usize,
+    /// How the body ends.
+    pub framing: Framing,
     /// The connection ends with this message.
-    pub(crate) closes: bool,
+    pub closes: bool,
 }
 
 /// The head at the start of these bytes; `None` until it is whole.
-pub(crate) fn head(bytes: &[u8]) -> Option<Head> {
+#[must_use]
+pub fn head(bytes: &[u8]) -> Option<Head> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let mut head = Head {
         end,
@@ -49,12 +51,14 @@ fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Whether a message with this status line succeeded.
-pub(crate) fn is_ok(bytes: &[u8]) -> bool {
+#[must_use]
+pub fn is_ok(bytes: &[u8]) -> bool {
     bytes.starts_with(b"HTTP/1.1 200 ")
 }
 
 /// The length of a whole chunked body without its framing, and where it ends; `None` until it is whole, or when it is none.
-pub(crate) fn chunked(bytes: &[u8]) -> Option<(usize, usize)> {
+#[must_use]
+pub fn chunked(bytes: &[u8]) -> Option<(usize, usize)> {
     let (mut length, mut at) = (0, 0);
     loop {
         let line = bytes[at..].windows(2).position(|two| two == b"\r\n")?;
@@ -72,7 +76,8 @@ pub(crate) fn chunked(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// The length of the body of the answer at the start of these bytes, once it is whole.
-pub(crate) fn whole(bytes: &[u8]) -> Option<(Head, usize)> {
+#[must_use]
+pub fn whole(bytes: &[u8]) -> Option<(Head, usize)> {
     let head = head(bytes)?;
     let length = match head.framing {
         Framing::Length(length) => (bytes.len() >= head.end + length).then_some(length)?,
