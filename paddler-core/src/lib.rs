@@ -26,6 +26,7 @@
 //! | `agent` | Who tells of an engine from beside it? (feature `proxy`) |
 //! | `observe` | What can be seen from outside? (feature `proxy`) |
 //! | `manage` | What does an operator look at and change while it serves? (feature `manage`) |
+//! | [`scaling`] | How does the cost grow, and what breaks first? (a page, no code) |
 //!
 //! # Features
 //!
@@ -184,6 +185,8 @@ pub mod observe;
 mod pem;
 pub mod queue;
 pub mod request;
+#[cfg(doc)]
+pub mod scaling;
 pub mod schedule;
 pub mod source;
 pub mod status;
