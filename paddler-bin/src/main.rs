@@ -36,8 +36,8 @@ use tracing_subscriber::EnvFilter;
 use args::{Args, Command};
 use front::Front;
 
-/// Where memory comes from, in the programs that stand alone: with musl's own allocator a request takes a fifth more work.
-#[cfg(target_env = "musl")]
+/// Where memory comes from. The C libraries' own give back to the system what the next request asks for again, and a small chat
+/// takes a fourth more CPU time with glibc's, and still more with musl's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

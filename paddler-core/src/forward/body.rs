@@ -65,6 +65,17 @@ impl Body {
         }
     }
 
+    /// Takes all of it, if it is held and has so many bytes.
+    pub(crate) fn take_held(&mut self, length: u64) -> Option<VecDeque<Bytes>> {
+        match &mut self.0 {
+            Kind::Chunks { chunks, left } if *left == length => {
+                *left = 0;
+                Some(std::mem::take(chunks))
+            }
+            _ => None,
+        }
+    }
+
     /// What comes through a channel, until its senders are gone: for a body that somebody writes while it is sent.
     pub fn from_channel(pieces: mpsc::Receiver<Bytes>) -> Self {
         Self::new(Pieces(pieces))

@@ -14,6 +14,9 @@
 //! - first byte: chats as in `plain` that come at random, half as many a second as the slowest has answered there; what a proxy
 //!   adds to the engine's own time.
 //!
+//! `bare` is a proxy of hyper that does nothing else: what Paddler costs over it is what a router does, and what is under it is not
+//! to be had without another server.
+//!
 //! Those who are not installed are named with the command that installs them. It judges nothing but the answers: the program
 //! fails when Paddler has given a wrong one, or none.
 
@@ -46,8 +49,11 @@ use table::Measured;
 /// Measures what proxies cost before the same engines.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// With whom to compare: "none", or some of nginx, haproxy, envoy, vllm-router, sglang-router and smg, with commas between.
-    #[arg(long, default_value = "nginx,haproxy,envoy,vllm-router,sglang-router,smg")]
+    /// With whom to compare: "none", or some of bare, nginx, haproxy, envoy, vllm-router, sglang-router and smg, with commas between.
+    #[arg(
+        long,
+        default_value = "bare,nginx,haproxy,envoy,vllm-router,sglang-router,smg"
+    )]
     peers: Peers,
     /// How long each is measured at each kind of work in each round, after a quarter of it to warm up.
     #[arg(long, default_value_t = 4.0)]

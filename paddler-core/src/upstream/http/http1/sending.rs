@@ -1,7 +1,9 @@
 //! How does a request get onto a connection?
 //!
-//! The head with the first piece of the body in one write, and each piece after it as it comes.
+//! The head with the first piece of the body in one write, and each piece after it as it comes. A body that is here as a whole, as
+//! most are, goes many pieces at a time: each write of its own would wake the engine.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,6 +21,8 @@ use crate::upstream::http::dial::Io;
 pub(super) struct Sending {
     /// What is to be written next: the head, a chunk's length, a piece of the body, and what ends it.
     next: [Bytes; 4],
+    /// And after that, where the body is here as a whole.
+    held: VecDeque<Bytes>,
     body: Body,
     coding: Coding,
     /// The body has come to its end.
@@ -30,15 +34,24 @@ const LENGTH: usize = 1;
 const DATA: usize = 2;
 const END: usize = 3;
 
+/// How many pieces are written at once.
+const PIECES: usize = 16;
+
 impl Sending {
     /// Takes the body out of the request.
     pub(super) fn new(request: &mut Request<Body>) -> Result<Self, BoxError> {
         let (head, coding) = request::write(request)?;
+        let mut body = std::mem::take(request.body_mut());
+        let held = match coding {
+            Coding::Length(announced) => body.take_held(announced),
+            Coding::Chunked => None,
+        };
         Ok(Self {
             next: [Bytes::from(head), Bytes::new(), Bytes::new(), Bytes::new()],
-            body: std::mem::take(request.body_mut()),
+            ended: held.is_some(),
+            held: held.unwrap_or_default(),
+            body,
             coding,
-            ended: false,
         })
     }
 
@@ -47,7 +60,7 @@ impl Sending {
         loop {
             let is_spent = self.next[LENGTH..].iter().all(Bytes::is_empty);
             let waits = is_spent && !self.ended && self.poll_body(cx)?.is_pending();
-            if self.next.iter().all(Bytes::is_empty) {
+            if self.next.iter().all(Bytes::is_empty) && self.held.is_empty() {
                 if self.ended || waits {
                     ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(Error::Io)?;
                 }
@@ -64,26 +77,44 @@ impl Sending {
     }
 
     fn poll_write(&mut self, io: &mut dyn Io, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let slices: [IoSlice<'_>; 4] = std::array::from_fn(|part| IoSlice::new(&self.next[part]));
-        let mut written = if io.is_write_vectored() {
-            ready!(Pin::new(io).poll_write_vectored(cx, &slices))?
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let mut parts = self.next.iter().chain(&self.held).filter(|part| !part.is_empty());
+        let mut count = 0;
+        for (slice, part) in slices.iter_mut().zip(&mut parts) {
+            *slice = IoSlice::new(part);
+            count += 1;
+        }
+        let written = if io.is_write_vectored() {
+            ready!(Pin::new(io).poll_write_vectored(cx, &slices[..count]))?
         } else {
-            let first = self.next.iter().find(|part| !part.is_empty());
-            ready!(Pin::new(io).poll_write(cx, first.map_or(&[], |first| &first[..])))?
+            ready!(Pin::new(io).poll_write(cx, &slices[0]))?
         };
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
+        self.take_away(written);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Lets go of what has been written: it may hold what others wait for.
+    fn take_away(&mut self, mut written: usize) {
         for part in &mut self.next {
             let of_it = written.min(part.len());
             part.advance(of_it);
             written -= of_it;
             if part.is_empty() {
-                // It may hold what others wait for.
                 *part = Bytes::new();
             }
         }
-        Poll::Ready(Ok(()))
+        while let Some(first) = self.held.front_mut() {
+            let of_it = written.min(first.len());
+            first.advance(of_it);
+            written -= of_it;
+            if !first.is_empty() {
+                return;
+            }
+            self.held.pop_front();
+        }
     }
 
     /// Fetches the next piece of the body, or its end.
@@ -143,5 +174,110 @@ impl Sending {
         end.extend_from_slice(b"\r\n");
         self.next[END] = end.into();
         self.ended = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::*;
+
+    /// Takes at most so many bytes at once.
+    struct Taker {
+        most: usize,
+        vectored: bool,
+        writes: usize,
+        taken: Vec<u8>,
+    }
+
+    impl AsyncRead for Taker {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Taker {
+        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            let taken = bytes.len().min(self.most);
+            self.taken.extend_from_slice(&bytes[..taken]);
+            self.writes += 1;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            self.vectored
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Sends these pieces, and says in how many writes.
+    fn sent(pieces: &[Bytes], most: usize, vectored: bool) -> (Vec<u8>, usize) {
+        let mut request = Request::post("/").body(Body::chunks(pieces.to_vec())).unwrap();
+        let mut sending = Sending::new(&mut request).unwrap();
+        let mut taker = Taker {
+            most,
+            vectored,
+            writes: 0,
+            taken: Vec::new(),
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(sending.poll(&mut taker, &mut cx), Poll::Ready(Ok(()))));
+        (taker.taken, taker.writes)
+    }
+
+    #[test]
+    fn a_body_that_is_held_goes_as_it_is_whatever_is_taken_at_once() {
+        let pieces: Vec<Bytes> = (0..40_u8)
+            .map(|piece| vec![piece; 1 + usize::from(piece)].into())
+            .collect();
+        let (whole, writes) = sent(&pieces, usize::MAX, true);
+        // The head is a piece, too.
+        assert_eq!(writes, 41_usize.div_ceil(PIECES));
+        assert!(whole.ends_with(&pieces.concat()));
+        assert!(whole.starts_with(b"POST / HTTP/1.1\r\n"));
+        assert_eq!(sent(&pieces, usize::MAX, false), (whole.clone(), 41));
+        for most in [1, 2, 7, 40, 41, 100, whole.len() - 1] {
+            assert_eq!(sent(&pieces, most, true).0, whole, "{most}");
+            assert_eq!(sent(&pieces, most, false).0, whole, "{most}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_not_as_long_as_announced_is_not_sent_as_if_it_were() {
+        for (announced, why) in [("2", "longer"), ("4", "shorter")] {
+            let request = Request::post("/").header("content-length", announced);
+            let mut request = request.body(Body::full("abc")).unwrap();
+            let mut sending = Sending::new(&mut request).unwrap();
+            let mut taker = Taker {
+                most: usize::MAX,
+                vectored: true,
+                writes: 0,
+                taken: Vec::new(),
+            };
+            let result = sending.poll(&mut taker, &mut Context::from_waker(Waker::noop()));
+            let Poll::Ready(Err(Error::Request(error))) = result else {
+                panic!("{announced} was sent");
+            };
+            assert!(error.to_string().contains(why), "{error}");
+        }
     }
 }
