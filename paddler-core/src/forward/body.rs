@@ -3,6 +3,7 @@
 //! Bytes that are passed on as they come. [`Body`] is a type of our own so that neither hyper's nor axum's stands in the
 //! way of embedding, and so that a body which is held as chunks can be sent again without a copy.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 /// Any error.
@@ -26,10 +28,14 @@ pub struct Body(Kind);
 enum Kind {
     #[default]
     Empty,
+    /// One piece, as of most requests and answers that are whole.
+    One(Bytes),
     Chunks {
         chunks: VecDeque<Bytes>,
         left: u64,
     },
+    /// What a client of ours sends, as it comes.
+    Incoming(Incoming),
     Stream(UnsyncBoxBody<Bytes, BoxError>),
 }
 
@@ -41,18 +47,26 @@ impl Body {
 
     /// These bytes, in one piece.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
-        Self::chunks([bytes.into()])
+        let bytes = bytes.into();
+        if bytes.is_empty() {
+            Self::empty()
+        } else {
+            Self(Kind::One(bytes))
+        }
     }
 
     /// These pieces, one after the other. They are shared, not copied.
     pub fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Self {
-        let chunks: VecDeque<_> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+        let mut chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty());
+        let (Some(first), second) = (chunks.next(), chunks.next()) else {
+            return Self::empty();
+        };
+        let Some(second) = second else {
+            return Self(Kind::One(first));
+        };
+        let chunks: VecDeque<_> = [first, second].into_iter().chain(chunks).collect();
         let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        if left == 0 {
-            Self::empty()
-        } else {
-            Self(Kind::Chunks { chunks, left })
-        }
+        Self(Kind::Chunks { chunks, left })
     }
 
     /// The same bytes once more, where they are held; `None` for a stream.
@@ -60,8 +74,22 @@ impl Body {
     pub(crate) fn again(&self) -> Option<Self> {
         match &self.0 {
             Kind::Empty => Some(Self::empty()),
+            Kind::One(bytes) => Some(Self(Kind::One(bytes.clone()))),
             Kind::Chunks { chunks, .. } => Some(Self::chunks(chunks.iter().cloned())),
-            Kind::Stream(_) => None,
+            Kind::Incoming(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    /// All of it, if it is here in one piece or none.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        match &mut self.0 {
+            Kind::Empty => Some(Bytes::new()),
+            Kind::One(bytes) => {
+                let whole = std::mem::take(bytes);
+                self.0 = Kind::Empty;
+                Some(whole)
+            }
+            _ => None,
         }
     }
 
@@ -87,7 +115,14 @@ impl Body {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self(Kind::Stream(body.map_err(Into::into).boxed_unsync()))
+        let mut body = Some(body);
+        // What nearly all requests come with needs no memory of its own.
+        let incoming = (&mut body as &mut dyn Any).downcast_mut::<Option<Incoming>>();
+        match (incoming.and_then(Option::take), body) {
+            (Some(incoming), _) => Self(Kind::Incoming(incoming)),
+            (None, Some(body)) => Self(Kind::Stream(body.map_err(Into::into).boxed_unsync())),
+            (None, None) => Self::empty(),
+        }
     }
 }
 
@@ -114,8 +149,18 @@ impl HttpBody for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.get_mut().0 {
+        let this = self.get_mut();
+        match &mut this.0 {
             Kind::Empty => Poll::Ready(None),
+            Kind::One(bytes) => {
+                let whole = std::mem::take(bytes);
+                this.0 = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(whole))))
+            }
+            Kind::Incoming(body) => {
+                let frame = Pin::new(body).poll_frame(cx);
+                frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
             Kind::Chunks { chunks, left } => {
                 let chunk = chunks.pop_front();
                 *left -= chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
@@ -128,6 +173,8 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Empty => true,
+            Kind::One(_) => false,
+            Kind::Incoming(body) => body.is_end_stream(),
             Kind::Chunks { chunks, .. } => chunks.is_empty(),
             Kind::Stream(body) => body.is_end_stream(),
         }
@@ -136,6 +183,8 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Empty => SizeHint::with_exact(0),
+            Kind::One(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Incoming(body) => body.size_hint(),
             Kind::Chunks { left, .. } => SizeHint::with_exact(*left),
             Kind::Stream(body) => body.size_hint(),
         }
@@ -158,8 +207,9 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Empty => f.write_str("Body(empty)"),
+            Kind::One(bytes) => write!(f, "Body({} bytes)", bytes.len()),
             Kind::Chunks { left, .. } => write!(f, "Body({left} bytes)"),
-            Kind::Stream(_) => f.write_str("Body(stream)"),
+            Kind::Incoming(_) | Kind::Stream(_) => f.write_str("Body(stream)"),
         }
     }
 }

@@ -73,9 +73,32 @@ const CROWDED: u64 = 3;
 #[derive(Debug)]
 enum Keeping {
     /// For as long as it may be sent again.
-    Kept(Vec<Bytes>, Share),
+    Kept(Pieces, Share),
     /// Until it is written.
     Once(Arc<Mutex<Rest>>),
+}
+
+/// The pieces of a body, which has one in most cases.
+#[derive(Debug)]
+enum Pieces {
+    One(Bytes),
+    Many(Vec<Bytes>),
+}
+
+impl Pieces {
+    fn all(&self) -> &[Bytes] {
+        match self {
+            Self::One(bytes) => std::slice::from_ref(bytes),
+            Self::Many(all) => all,
+        }
+    }
+
+    fn take(&mut self) -> Vec<Bytes> {
+        match std::mem::replace(self, Self::Many(Vec::new())) {
+            Self::One(bytes) => vec![bytes],
+            Self::Many(all) => all,
+        }
+    }
 }
 
 /// What of a body has not been written yet.
@@ -90,7 +113,7 @@ impl Held {
     pub(super) fn new(budget: Arc<Budget>) -> Self {
         Self {
             bytes: 0,
-            keeping: Keeping::Kept(Vec::new(), Share { bytes: 0, budget }),
+            keeping: Keeping::Kept(Pieces::Many(Vec::new()), Share { bytes: 0, budget }),
             crowded: false,
         }
     }
@@ -116,6 +139,15 @@ impl Held {
 
     /// It is whole.
     pub(super) fn fill(&mut self, with: Vec<Bytes>) {
+        self.keep(Pieces::Many(with));
+    }
+
+    /// It is whole, and of one piece.
+    pub(super) fn fill_one(&mut self, with: Bytes) {
+        self.keep(Pieces::One(with));
+    }
+
+    fn keep(&mut self, with: Pieces) {
         if let Keeping::Kept(chunks, share) = &mut self.keeping {
             *chunks = with;
             if self.crowded {
@@ -124,7 +156,7 @@ impl Held {
                     budget: share.budget.clone(),
                 };
                 let rest = Rest {
-                    chunks: std::mem::take(chunks).into(),
+                    chunks: chunks.take().into(),
                     share: std::mem::replace(share, nothing),
                     begun: false,
                 };
@@ -147,8 +179,8 @@ impl Held {
         };
         match &mut self.keeping {
             Keeping::Kept(chunks, share) => {
-                let taken = std::mem::take(chunks);
-                *chunks = splice(&mut taken.into_iter(), share);
+                let taken = chunks.take();
+                *chunks = Pieces::Many(splice(&mut taken.into_iter(), share));
                 self.bytes = share.bytes;
             }
             Keeping::Once(rest) => {
@@ -163,7 +195,8 @@ impl Held {
     /// The body, to be sent; the bytes are shared.
     pub(super) fn body(&self) -> Body {
         match &self.keeping {
-            Keeping::Kept(chunks, _) => Body::chunks(chunks.iter().cloned()),
+            Keeping::Kept(Pieces::One(bytes), _) => Body::full(bytes.clone()),
+            Keeping::Kept(chunks, _) => Body::chunks(chunks.all().iter().cloned()),
             Keeping::Once(rest) => Body::new(Once(rest.clone())),
         }
     }
@@ -172,7 +205,7 @@ impl Held {
     #[cfg(feature = "decompress")]
     pub(super) fn pieces(&self) -> Vec<Bytes> {
         match &self.keeping {
-            Keeping::Kept(chunks, _) => chunks.clone(),
+            Keeping::Kept(chunks, _) => chunks.all().to_vec(),
             Keeping::Once(rest) => lock(rest).chunks.iter().cloned().collect(),
         }
     }
@@ -191,9 +224,10 @@ impl Held {
             return self.bytes;
         };
         // However the network has cut it.
-        let all: usize = chunks.iter().map(Bytes::len).sum();
+        let chunks = chunks.all().iter();
+        let all: usize = chunks.clone().map(Bytes::len).sum();
         let mut before = all.saturating_sub(FINGERPRINTED);
-        let last = chunks.iter().map(|chunk| {
+        let last = chunks.map(|chunk| {
             let skipped = before.min(chunk.len());
             before -= skipped;
             &chunk[skipped..]
@@ -345,6 +379,22 @@ mod tests {
                     assert_eq!(budget.held(), 0);
                 }
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn one_piece_is_as_good_as_many() {
+        for limit in [10, 100] {
+            let budget = Arc::new(Budget::default());
+            let mut held = Held::new(budget.clone());
+            assert!(held.charge(10, limit));
+            held.fill_one(Bytes::from_static(b"0123456789"));
+            let body = held.body();
+            assert_eq!(body.size_hint().exact(), Some(10));
+            drop(body);
+            held.splice(std::slice::from_ref(&(2..4)), &Bytes::from_static(b"ab"));
+            let body = held.body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, "01ab456789");
         }
     }
 

@@ -75,10 +75,12 @@ pub(super) async fn read(
         scan.feed(&chunk)?;
         keep(&mut chunks, &mut small, chunk);
     }
-    if !small.is_empty() {
-        chunks.push(small.freeze());
+    if chunks.is_empty() {
+        held.fill_one(small.freeze());
+    } else {
+        chunks.extend((!small.is_empty()).then(|| small.freeze()));
+        held.fill(chunks);
     }
-    held.fill(chunks);
     if let Some(coding) = coding {
         // Hardly any body is, so the others hold no room for it.
         let scanned = Box::pin(decoded(coding, &held, look, options)).await?;
