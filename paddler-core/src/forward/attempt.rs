@@ -12,8 +12,11 @@
 //! After the head of the answer: never. What each means for the upstream is told to the lease:
 //! [`health`](crate::health) makes of it what it will.
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +38,7 @@ use super::waiting::Place;
 use crate::clock::{self, Clock};
 use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::status::Published;
+use crate::upstream::http::Outbound;
 use crate::upstream::{
     CallError, Carried, Dispatch, Instead, Lease, NewConnection, Progress, Sent, ServedBy, UpstreamId,
     UpstreamSpec,
@@ -83,26 +87,43 @@ impl Outgoing {
         Ok(())
     }
 
-    fn request(&self, replay: bool, alternatives: Vec<UpstreamId>) -> Request<Body> {
+    /// Its head, for an upstream that we speak to ourselves.
+    fn outbound(&self, how: &How<'_>) -> Outbound<'_> {
+        let mut outbound = Outbound::new(&self.method, &self.uri, Cow::Borrowed(&self.headers));
+        if self.websocket {
+            upgrade::ask(outbound.headers.to_mut());
+        }
+        if let Some(traceparent) = how.traceparent {
+            trace::set_parent(outbound.headers.to_mut(), traceparent.clone());
+        }
+        outbound.over_new = how.replay;
+        outbound.instead = how.instead;
+        outbound.at_once = true;
+        outbound
+    }
+
+    /// A copy of it, for a transport of the host's.
+    fn request(&self, how: &How<'_>, alternatives: Vec<UpstreamId>) -> Request<Body> {
         let mut request = Request::new(self.held.body());
-        if replay {
-            request.extensions_mut().insert(NewConnection);
+        let Outbound { headers, .. } = self.outbound(how);
+        let extensions = request.extensions_mut();
+        if how.replay {
+            extensions.insert(NewConnection);
+        }
+        if how.instead {
+            extensions.insert(Instead);
         }
         if let Some((carried, dispatch)) = &self.carried {
-            let dispatch = Dispatch {
+            extensions.insert(Dispatch {
                 alternatives,
                 ..dispatch.clone()
-            };
-            request.extensions_mut().insert(dispatch);
-            request.extensions_mut().insert(carried.clone());
+            });
+            extensions.insert(carried.clone());
         }
+        *request.headers_mut() = headers.into_owned();
         request.method_mut().clone_from(&self.method);
         request.uri_mut().clone_from(&self.uri);
-        request.headers_mut().clone_from(&self.headers);
         *request.version_mut() = Version::HTTP_11;
-        if self.websocket {
-            upgrade::ask(request.headers_mut());
-        }
         request
     }
 }
@@ -204,20 +225,30 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     let sent = Instant::now();
     let stages = outgoing.allowed.at(&spec.timeouts);
     let (after, word) = stages.head(sent);
-    let (mut request, progress) = (outgoing.request(how.replay, alternatives), Progress::default());
-    request.extensions_mut().insert(progress.clone());
-    if how.instead {
-        request.extensions_mut().insert(Instead);
-    }
-    if let Some(traceparent) = how.traceparent {
-        trace::set_parent(request.headers_mut(), traceparent.clone());
-    }
     let result = {
+        let held_back = AtomicBool::new(false);
+        let progress = upstream.as_http().is_none().then(Progress::default);
+        let held_back = progress.as_ref().map_or(&held_back, Progress::held_back);
         let _mark = MarkSent {
             lease: &mut lease,
-            progress,
+            held_back,
         };
-        timeout_at(clock::after(sent, after), upstream.call(request)).await
+        let call = pin!(async {
+            match (upstream.as_http(), &progress) {
+                (Some(http), None) => {
+                    let answer = http.ask(outgoing.outbound(&how), outgoing.held.body(), held_back);
+                    Ok(answer.await?)
+                }
+                (_, progress) => {
+                    let mut request = outgoing.request(&how, alternatives);
+                    request
+                        .extensions_mut()
+                        .insert(progress.clone().unwrap_or_default());
+                    upstream.call(request).await
+                }
+            }
+        });
+        timeout_at(clock::after(sent, after), call).await
     };
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
     let Ok(result) = result else {
@@ -250,26 +281,30 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     strip_hop_by_hop(response.headers_mut(), &ABOUT_THE_ANSWER);
     // What is spoken to the client is for our server to say, not for the upstream's.
     *response.version_mut() = Version::HTTP_11;
-    judge(response, lease, (id, &spec), outgoing, how)
-        .await
-        .map(|(response, lease)| Answered {
-            response,
-            lease,
-            sent,
-            stages,
-            hurried: outgoing.allowed.is_hurried(),
-        })
+    let judged = judge(&response, &mut lease, &spec, outgoing, &how);
+    let Judged::Good = judged else {
+        // Hardly any is refused, so the others hold no room for it.
+        let is_head = outgoing.method == Method::HEAD;
+        return Err(Box::pin(refused(response, lease, (id, judged), is_head)).await);
+    };
+    Ok(Answered {
+        response,
+        lease,
+        sent,
+        stages,
+        hurried: outgoing.allowed.is_hurried(),
+    })
 }
 
 /// A call that may be given up at any time: the lease is told then whether any of the request was sent.
 struct MarkSent<'a> {
     lease: &'a mut Lease,
-    progress: Progress,
+    held_back: &'a AtomicBool,
 }
 
 impl Drop for MarkSent<'_> {
     fn drop(&mut self) {
-        if self.progress.is_sending() {
+        if !self.held_back.load(Relaxed) {
             self.lease.sent();
         }
     }
@@ -300,58 +335,81 @@ fn is_sound(response: &mut Response<Body>, outgoing: &Outgoing) -> Result<(), &'
     Ok(())
 }
 
+/// What an answer is to the request.
+enum Judged {
+    /// To be passed on.
+    Good,
+    /// A refusal of the key that the upstream gets from us.
+    Key,
+    /// A refusal of the work.
+    Refused { limits: bool },
+    /// The 502 of one who has had no answer.
+    Broken { receipt: Option<FaultReceipt> },
+}
+
 /// What the status says: of the upstream, to the lease, and of the request, whether it may do better elsewhere.
-async fn judge(
-    response: Response<Body>,
-    mut lease: Lease,
-    (upstream, spec): (UpstreamId, &UpstreamSpec),
+fn judge(
+    response: &Response<Body>,
+    lease: &mut Lease,
+    spec: &UpstreamSpec,
     outgoing: &Outgoing,
-    how: How<'_>,
-) -> Result<(Response<Body>, Lease), Failed> {
-    let is_head = outgoing.method == Method::HEAD;
+    how: &How<'_>,
+) -> Judged {
     let (now, status) = (how.clock.now(), response.status());
     if !how.once && upstream_key::is_refused(spec, how.instead, (status, response.headers())) {
         lease.report(upstream_key::verdict(status), now);
-        // For the next request on its connection.
-        drop(read_refusal(response, is_head).await);
-        lease.complete();
-        return Err(Failed::Key { upstream, status });
+        return Judged::Key;
     }
     let verdict = verdict(status, response.headers(), outgoing);
     let receipt = lease.report(verdict, now);
     match status {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS if !how.once => {
-            let says = Says {
-                asked: retry_after(response.headers()),
-                limits: status == StatusCode::TOO_MANY_REQUESTS,
-            };
-            let answer = read_refusal(response, is_head).await;
-            // Whatever became of its words, it does no work for this request.
-            lease.complete();
-            Err(Failed::Refused {
-                upstream,
-                answer,
-                says,
-            })
-        }
-        StatusCode::BAD_GATEWAY if how.replayable => {
-            let read = read_refusal(response, is_head).await;
-            lease.complete();
-            let error = read.as_ref().err().cloned();
-            Err(Failed::Broken {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS if !how.once => Judged::Refused {
+            limits: status == StatusCode::TOO_MANY_REQUESTS,
+        },
+        StatusCode::BAD_GATEWAY if how.replayable => Judged::Broken { receipt },
+        _ => Judged::Good,
+    }
+}
+
+/// Reads an answer that is not passed on, for the next request on its connection too. Whatever became of its words, no work is
+/// done for this request.
+async fn refused(
+    response: Response<Body>,
+    lease: Lease,
+    (upstream, judged): (UpstreamId, Judged),
+    is_head: bool,
+) -> Failed {
+    let (status, asked) = (response.status(), retry_after(response.headers()));
+    let answer = read_refusal(response, is_head).await;
+    lease.complete();
+    match judged {
+        Judged::Key => Failed::Key { upstream, status },
+        Judged::Broken { receipt } => {
+            let error = answer.as_ref().err().cloned();
+            Failed::Broken {
                 error: error.unwrap_or_else(|| "it answered 502".to_owned()),
                 answered: false,
                 upstream,
                 receipt,
-                answer: read.ok(),
-            })
+                answer: answer.ok(),
+            }
         }
-        _ => Ok((response, lease)),
+        Judged::Good | Judged::Refused { .. } => Failed::Refused {
+            upstream,
+            answer,
+            says: Says {
+                asked,
+                limits: matches!(judged, Judged::Refused { limits: true }),
+            },
+        },
     }
 }
 
 /// What an answer says of its upstream.
 fn verdict(status: StatusCode, headers: &HeaderMap, outgoing: &Outgoing) -> Verdict {
+    if status.is_success() {
+        return Verdict::Answered;
+    }
     // A router that says why it refuses a request is well, unless it says that of itself.
     if headers
         .get(REASON)

@@ -93,7 +93,7 @@ impl Body {
         }
     }
 
-    /// Takes all of it, if it is held and has so many bytes.
+    /// Takes all of it, if it is held in many pieces and has so many bytes.
     pub(crate) fn take_held(&mut self, length: u64) -> Option<VecDeque<Bytes>> {
         match &mut self.0 {
             Kind::Chunks { chunks, left } if *left == length => {

@@ -128,7 +128,10 @@ impl<'a> Sending<'a> {
                 Ok(place) => place,
                 Err(no_place) => return self.give_up(no_place),
             };
-            if let ControlFlow::Break(end) = self.send(place).await {
+            let (place, owed, traceparent) = self.placed(place);
+            let how = self.how(traceparent.as_ref());
+            let result = attempt(place, self.outgoing, how).await;
+            if let ControlFlow::Break(end) = self.sent(result, owed) {
                 return end;
             }
             attempts += 1;
@@ -174,47 +177,54 @@ impl<'a> Sending<'a> {
         Ok(Ok(place))
     }
 
-    /// Sends it there.
-    async fn send(&mut self, mut place: Place) -> Judgement {
-        let Means {
-            places,
-            clock,
-            published,
-            ..
-        } = self.means;
+    /// It is sent there now. Gives what that was charged, and what the upstream is told of the trace.
+    fn placed(&mut self, mut place: Place) -> (Place, Option<Owed>, Option<HeaderValue>) {
+        let places = self.means.places;
         let instead = self.chain.instead().map(|(model, _)| model.clone());
         self.shown.placed(&place, instead.as_ref());
-        let is_instead = instead.is_some();
+        let passed_over = || self.chain.passed_over();
         let traceparent = self
             .story
-            .placed(&mut place, (instead, || self.chain.passed_over()), || {
-                places.next_seed()
-            });
+            .placed(&mut place, (instead, passed_over), || places.next_seed());
         self.once = place.upstream.sends_once();
-        let how = How {
-            clock,
-            published,
-            once: self.once,
-            replayable: self.chain.facts().replayable && !self.once,
-            replay: self.replayed,
-            instead: is_instead,
-            traceparent: traceparent.as_ref(),
-        };
         let mut owed = place.owed.take();
         if let Some(owed) = &mut owed {
             owed.sent(self.chain.facts().stream);
         }
         self.say_worked_on(true);
-        let result = attempt(place, self.outgoing, how).await;
+        (place, owed, traceparent)
+    }
+
+    fn how<'h>(&self, traceparent: Option<&'h HeaderValue>) -> How<'h>
+    where
+        'a: 'h,
+    {
+        How {
+            clock: self.means.clock,
+            published: self.means.published,
+            once: self.once,
+            replayable: self.chain.facts().replayable && !self.once,
+            replay: self.replayed,
+            instead: self.chain.instead().is_some(),
+            traceparent,
+        }
+    }
+
+    /// What has become of it there.
+    fn sent(&mut self, result: Result<Answered, Failed>, owed: Option<Owed>) -> Judgement {
         self.story.attempted(&result);
         self.shown.attempted(&result);
         match result {
             Ok(answered) => {
+                let mut owed = owed;
                 if let Some(owed) = &mut owed {
                     owed.answered();
                 }
                 if let Some((to, rule)) = self.chain.instead() {
-                    self.means.metrics.fell_back(rule, to, &published.load());
+                    let Means {
+                        metrics, published, ..
+                    } = self.means;
+                    metrics.fell_back(rule, to, &published.load());
                 }
                 ControlFlow::Break(Ok(Outcome::Live(answered, owed)))
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use http::{Request, Response};
 
-use super::http::Io;
+use super::http::{HttpUpstream, Io};
 use super::{Extensions, UpstreamId, UpstreamSpec};
 use crate::forward::{Body, BoxError};
 
@@ -51,6 +51,12 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let text = "nothing says where this upstream listens";
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
+    /// Itself, where it is our own: it sends a request without a copy of it. Provided: it is another's.
+    #[doc(hidden)]
+    fn as_http(&self) -> Option<&HttpUpstream> {
+        None
     }
 }
 
@@ -118,6 +124,11 @@ impl Progress {
     /// Whether the upstream may have seen any of it.
     pub fn is_sending(&self) -> bool {
         !self.held_back.load(Relaxed)
+    }
+
+    /// The same, for our own transport: whether nothing of it was seen.
+    pub(crate) fn held_back(&self) -> &AtomicBool {
+        &self.held_back
     }
 }
 

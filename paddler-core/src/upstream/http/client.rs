@@ -3,17 +3,21 @@
 //! Over a connection that is kept, or else a new one. A request that is known not to have been read is sent over another
 //! connection here; whatever else fails is told with how far it had come.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{HOST, UPGRADE};
+use http::request::Parts;
+use http::uri::InvalidUri;
 #[cfg(feature = "http2")]
-use http::uri::{Authority, Scheme};
-use http::uri::{InvalidUri, PathAndQuery};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Request, Response};
 #[cfg(feature = "http2")]
 use http::{Uri, Version};
@@ -25,9 +29,10 @@ use super::HttpOptions;
 use super::connect::Connector;
 use super::dial::{Dial, Tcp};
 use super::hosted::Hosted;
-use super::http1::{self, Broken, for_http1};
+use super::http1::{self, Broken, Exchange, for_http1};
 #[cfg(feature = "http2")]
 use super::multiplex::{self, Multiplex};
+use super::outbound::Outbound;
 use super::pool::{Pool, Pooled};
 use crate::forward::{Body, BoxError};
 use crate::upstream::address::{self, Address};
@@ -56,8 +61,8 @@ pub struct HttpUpstream {
 
 /// A request that was not answered.
 enum Failed {
-    /// It has not been read, and may be sent over another connection to the same upstream.
-    NotSent(Box<Request<Body>>, BoxError),
+    /// It has not been read, and may be sent over another connection to the same upstream. With its body.
+    NotSent(Body, BoxError),
     Sent(CallError),
 }
 
@@ -139,45 +144,61 @@ impl HttpUpstream {
 
     /// # Errors
     /// The path cannot stand below that of the URL.
-    fn prepare(&self, request: &mut Request<Body>) -> Result<(), CallError> {
-        let headers = request.headers_mut();
-        let keep = self.keep_host && headers.contains_key(HOST);
-        let host = headers.get(HOST).filter(|_| keep).unwrap_or(&self.host).clone();
+    fn prepare<'r>(&'r self, request: &mut Outbound<'r>) -> Result<(), CallError> {
         // There is one, whatever came.
-        headers.insert(HOST, host);
-        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-        if let Some(path) = self.address.path_for(path) {
-            *request.uri_mut() = path
-                .parse()
-                .map_err(|error: InvalidUri| CallError::new(Sent::No, error))?;
+        let keep = self.keep_host && request.headers.contains_key(HOST);
+        request.host = (!keep).then_some(&self.host);
+        if let Some(path) = self.address.path_for(request.path_and_query()) {
+            let path = path.parse();
+            request.uri = Cow::Owned(path.map_err(|error: InvalidUri| CallError::new(Sent::No, error))?);
         }
-        let is_native = self.hosted.is_native(request.uri().path());
-        let instead = request.extensions().get::<Instead>().is_some();
-        self.hosted.prepare(is_native, request.headers_mut(), instead);
+        let is_native = self.hosted.is_native(request.uri.path());
+        if !self.hosted.gets_all(is_native, request.instead) {
+            let headers = request.headers.to_mut();
+            self.hosted.prepare(is_native, headers, request.instead);
+        }
         Ok(())
     }
 
-    /// Sends over a connection that is kept, while there is one, or else over a new one.
-    async fn dispatch(&self, mut request: Request<Body>) -> Result<Response<Body>, CallError> {
-        let progress = request.extensions_mut().remove::<Progress>().unwrap_or_default();
-        let new = request.extensions().get::<NewConnection>().is_some();
-        let http1 = request.headers().contains_key(UPGRADE);
-        if !new {
+    /// Sends over a connection that is kept, while there is one, or else over a new one. Meanwhile `held_back` says whether the
+    /// upstream can have seen nothing of it yet.
+    pub(crate) async fn ask(
+        &self,
+        mut request: Outbound<'_>,
+        mut body: Body,
+        held_back: &AtomicBool,
+    ) -> Result<Response<Body>, CallError> {
+        self.follow();
+        self.prepare(&mut request)?;
+        if !request.over_new {
+            let http1 = request.headers.contains_key(UPGRADE);
             // A kept connection may be found closed; then the request was not sent, and another one is tried.
             while let Some(way) = self.kept(http1) {
-                progress.set_sending(true);
-                match self.send(way, request).await {
+                held_back.store(false, Relaxed);
+                match self.send(way, &request, body).await {
                     Ok(response) => return Ok(response),
-                    Err(Failed::NotSent(back, _)) => request = *back,
+                    Err(Failed::NotSent(back, _)) => body = back,
                     Err(Failed::Sent(error)) => return Err(error),
                 }
             }
         }
-        progress.set_sending(false);
-        let way = self.fresh(http1, new).await;
+        // Most find one that is kept, and hold no room for what it takes to make one.
+        Box::pin(self.ask_anew(&request, body, held_back)).await
+    }
+
+    /// Sends over a new connection.
+    async fn ask_anew(
+        &self,
+        request: &Outbound<'_>,
+        body: Body,
+        held_back: &AtomicBool,
+    ) -> Result<Response<Body>, CallError> {
+        held_back.store(true, Relaxed);
+        let http1 = request.headers.contains_key(UPGRADE);
+        let way = self.fresh(http1, request.over_new).await;
         let way = way.map_err(|error| self.unreachable(&*error))?;
-        progress.set_sending(true);
-        match self.send(way, request).await {
+        held_back.store(false, Relaxed);
+        match self.send(way, request, body).await {
             Ok(response) => Ok(response),
             Err(Failed::NotSent(_, error)) => Err(CallError::new(Sent::No, error)),
             Err(Failed::Sent(error)) => Err(error),
@@ -239,35 +260,47 @@ impl HttpUpstream {
         })
     }
 
-    async fn send(&self, way: Way, request: Request<Body>) -> Answer {
-        match way {
-            Way::Http1(pooled) => self.send_http1(pooled, request).await,
+    async fn send(&self, way: Way, request: &Outbound<'_>, body: Body) -> Answer {
+        let pooled = match way {
+            Way::Http1(pooled) => pooled,
             #[cfg(feature = "http2")]
-            Way::Http2(stream) => self.send_http2(stream, request).await,
-        }
+            Way::Http2(stream) => return Box::pin(self.send_http2(stream, request, body)).await,
+        };
+        let reused = pooled.reused();
+        let mut exchange = self.begin_http1(pooled, request, body)?;
+        let begun = Instant::now();
+        let result = poll_fn(|cx| exchange.poll(cx)).await;
+        result.map_err(|error| self.failed_http1(exchange.broken(error), reused, begun))
     }
 
-    async fn send_http1(&self, mut pooled: Pooled, mut request: Request<Body>) -> Answer {
-        for_http1(&mut request);
+    fn begin_http1(
+        &self,
+        mut pooled: Pooled,
+        request: &Outbound<'_>,
+        body: Body,
+    ) -> Result<Exchange, Failed> {
         // The last look before the first byte: what is found now is known not to have been read.
         if let Err(error) = pooled.is_quiet() {
             return Err(match super::words_of(&error) {
-                _ if pooled.reused() => Failed::NotSent(Box::new(request), error.into()),
+                _ if pooled.reused() => Failed::NotSent(body, error.into()),
                 Some(text) => self.kept_out(&text),
                 None => Failed::Sent(self.unreachable(&error)),
             });
         }
+        let request = for_http1(request);
         let reused = pooled.reused();
-        let begun = Instant::now();
-        let Broken { error, answered } = match http1::exchange(pooled, request).await {
-            Ok(response) => return Ok(response),
-            Err(broken) => broken,
-        };
+        let begun = Exchange::begin(pooled, &request, body);
+        begun.map_err(|broken| self.failed_http1(broken, reused, Instant::now()))
+    }
+
+    /// What it says that an exchange came to no end which began then.
+    fn failed_http1(&self, broken: Broken, reused: bool, begun: Instant) -> Failed {
+        let Broken { error, answered } = broken;
         if !reused
             && !answered
             && let Some(text) = super::words_of(&error)
         {
-            return Err(self.kept_out(&text));
+            return self.kept_out(&text);
         }
         if !reused
             && !self.address.tls()
@@ -277,7 +310,7 @@ impl HttpUpstream {
                 "{}: {error}: if it speaks TLS there, write https:// in its url",
                 self.address
             );
-            return Err(Failed::Sent(CallError::new(Sent::Begun, text)));
+            return Failed::Sent(CallError::new(Sent::Begun, text));
         }
         let lost = match error {
             // Bytes that do not even begin as an answer were left behind by the one before: no better than silence.
@@ -286,30 +319,30 @@ impl HttpUpstream {
             _ => !answered && begun.elapsed() < LOST_WITHIN,
         };
         if answered && !(reused && lost) && !matches!(error, http1::Error::Request(_)) {
-            return Err(Failed::Sent(CallError::new(Sent::Begun, error)));
+            return Failed::Sent(CallError::new(Sent::Begun, error));
         }
-        Err(self.broken(reused && lost, error))
+        self.broken(reused && lost, error)
     }
 
     #[cfg(feature = "http2")]
-    async fn send_http2(&self, stream: multiplex::Stream, mut request: Request<Body>) -> Answer {
-        self.for_http2(&mut request);
+    async fn send_http2(&self, stream: multiplex::Stream, request: &Outbound<'_>, body: Body) -> Answer {
         let reused = stream.reused();
         let before = stream.bytes_read();
         let begun = Instant::now();
         // What came too late on a connection is sent over another one; hyper does not hand it back.
-        let spare = spare(&request);
+        let spare = body.again();
+        let request = self.for_http2(request, body);
         let mut error = match stream.sender().try_send_request(request).await {
             Ok(response) => return Ok(response.map(|body| Body::new(stream.hold(body)))),
             Err(error) => error,
         };
-        let back = error.take_message();
+        let back = error.take_message().map(Request::into_body);
         let error = error.into_error();
         let unread = back.is_some() || multiplex::came_too_late(&error);
         if unread {
             stream.retire();
             return Err(match back.or(spare) {
-                Some(request) => Failed::NotSent(Box::new(request), error.into()),
+                Some(body) => Failed::NotSent(body, error.into()),
                 None => Failed::Sent(CallError::new(Sent::No, error)),
             });
         }
@@ -340,8 +373,8 @@ impl HttpUpstream {
 
     /// HTTP/2 has the host in the URI, and no `Host`.
     #[cfg(feature = "http2")]
-    fn for_http2(&self, request: &mut Request<Body>) {
-        let host = request.headers_mut().remove(HOST);
+    fn for_http2(&self, request: &Outbound<'_>, body: Body) -> Request<Body> {
+        let host = request.host();
         let kept = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let authority = kept.or_else(|| Authority::try_from(self.host.as_bytes()).ok());
         let scheme = if self.address.tls() {
@@ -349,6 +382,8 @@ impl HttpUpstream {
         } else {
             Scheme::HTTP
         };
+        let mut request = request.with(body);
+        request.headers_mut().remove(HOST);
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
         parts.scheme = Some(scheme);
@@ -356,15 +391,30 @@ impl HttpUpstream {
         // It fails only without an authority, and one was made of what is a host.
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
         *request.version_mut() = Version::HTTP_2;
+        request
     }
 }
 
 #[async_trait]
 impl Upstream for HttpUpstream {
-    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        self.follow();
-        self.prepare(&mut request)?;
-        Ok(self.dispatch(request).await?)
+    async fn call(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let (parts, body) = request.into_parts();
+        let Parts {
+            method,
+            uri,
+            headers,
+            extensions,
+            ..
+        } = parts;
+        let mut outbound = Outbound::new(&method, &uri, Cow::Owned(headers));
+        outbound.over_new = extensions.get::<NewConnection>().is_some();
+        outbound.instead = extensions.get::<Instead>().is_some();
+        let progress = extensions.get::<Progress>().cloned().unwrap_or_default();
+        Ok(self.ask(outbound, body, progress.held_back()).await?)
+    }
+
+    fn as_http(&self) -> Option<&HttpUpstream> {
+        Some(self)
     }
 
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
@@ -379,17 +429,6 @@ impl fmt::Debug for HttpUpstream {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
-}
-
-/// The same request once more, if its body can be sent again.
-#[cfg(feature = "http2")]
-fn spare(request: &Request<Body>) -> Option<Request<Body>> {
-    let mut spare = Request::new(request.body().again()?);
-    spare.method_mut().clone_from(request.method());
-    spare.uri_mut().clone_from(request.uri());
-    spare.headers_mut().clone_from(request.headers());
-    *spare.version_mut() = request.version();
-    Some(spare)
 }
 
 /// What a request is sent over.

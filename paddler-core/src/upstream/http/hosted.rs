@@ -74,6 +74,19 @@ impl Hosted {
         self.anthropic && (path.contains("/messages") || path.contains("/models"))
     }
 
+    /// Whether it gets the headers as they are.
+    pub(super) fn gets_all(&self, is_native: bool, instead: bool) -> bool {
+        !self.is_hosted && !is_native && self.key.is_none() && self.passes(instead)
+    }
+
+    fn passes(&self, instead: bool) -> bool {
+        if instead {
+            self.passes_it_instead
+        } else {
+            self.passes_clients_key
+        }
+    }
+
     /// Makes the headers of a request those that it gets. `instead`: another model serves it than its own.
     pub(super) fn prepare(&self, is_native: bool, headers: &mut HeaderMap, instead: bool) {
         if self.is_hosted {
@@ -83,12 +96,7 @@ impl Hosted {
             let others: Vec<_> = headers.keys().filter(|name| !passes(name)).cloned().collect();
             others.iter().for_each(|name| drop(headers.remove(name)));
         }
-        let passes = if instead {
-            self.passes_it_instead
-        } else {
-            self.passes_clients_key
-        };
-        if !passes {
+        if !self.passes(instead) {
             KEYS.iter().for_each(|name| drop(headers.remove(name)));
         }
         match &self.key {

@@ -11,8 +11,10 @@ mod hosted;
 mod http1;
 #[cfg(feature = "http2")]
 mod multiplex;
+mod outbound;
 mod pool;
 mod route;
+pub(crate) mod spare;
 mod srv;
 #[cfg(feature = "tls")]
 mod tls;
@@ -35,6 +37,7 @@ pub use client::HttpUpstream;
 pub(crate) use client::X_API_KEY;
 pub use dial::{Dial, Io, Tcp};
 pub(crate) use hosted::passes_clients_key;
+pub(crate) use outbound::Outbound;
 pub(crate) use route::STANDS_IN;
 #[cfg(feature = "tls")]
 pub use tls::check_tls;

@@ -3,14 +3,14 @@
 //! The answer is listened for while the request is still being written: an upstream may refuse it by its head alone. What
 //! is left to write then goes on beside the answer's body.
 
-use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 use tokio::io::ReadBuf;
 
@@ -21,7 +21,9 @@ use super::lines::Lines;
 use super::sending::Sending;
 use super::{AT_ONCE, Error};
 use crate::forward::{Again, Body, lists};
+use crate::upstream::http::outbound::Outbound;
 use crate::upstream::http::pool::Pooled;
+use crate::upstream::http::spare;
 use crate::upstream::transport::Upgraded;
 
 /// The most answers before the answer (1xx): they cost time, and each starts it anew.
@@ -36,7 +38,7 @@ pub(in super::super) struct Broken {
 }
 
 /// A request that waits for its answer.
-struct Exchange {
+pub(in super::super) struct Exchange {
     /// Until the answer has it.
     pooled: Option<Pooled>,
     /// Until all of the request has been taken.
@@ -49,8 +51,8 @@ struct Exchange {
     upgrade: bool,
     /// It says that the connection ends with it.
     closes: bool,
-    /// The request's headers, where those of the answer come: one map is enough, and who serves the client uses it again.
-    room: HeaderMap,
+    /// Its answer is taken at once.
+    at_once: bool,
     /// A head of which the end is missing.
     partial: Vec<u8>,
     lines: Lines,
@@ -58,40 +60,45 @@ struct Exchange {
     answered: bool,
 }
 
-/// Sends a request over a connection of which it is known that nothing has come yet. Dropped, it closes the connection.
-pub(in super::super) async fn exchange(
-    pooled: Pooled,
-    mut request: Request<Body>,
-) -> Result<Response<Body>, Broken> {
-    let has_body = !http_body::Body::is_end_stream(request.body());
-    let sending = Sending::new(&mut request).map_err(|error| Broken {
-        error: Error::Request(error),
-        answered: false,
-    })?;
-    let mut exchange = Exchange {
-        pooled: Some(pooled),
-        sending: Some(sending),
-        unsent: None,
-        has_body,
-        upgrade: request.headers().contains_key(UPGRADE),
-        closes: lists(request.headers(), &CONNECTION, "close"),
-        method: request.method().clone(),
-        room: std::mem::take(request.headers_mut()),
-        partial: Vec::new(),
-        lines: Lines::default(),
-        interim: 0,
-        answered: false,
-    };
-    drop(request);
-    let result = poll_fn(|cx| exchange.poll(cx)).await;
-    result.map_err(|error| Broken {
-        error,
-        answered: exchange.answered,
-    })
-}
-
 impl Exchange {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Body>, Error>> {
+    /// A request that is to be sent over a connection of which it is known that nothing has come yet. Dropped, it closes the
+    /// connection.
+    pub(in super::super) fn begin(
+        pooled: Pooled,
+        request: &Outbound<'_>,
+        body: Body,
+    ) -> Result<Self, Broken> {
+        let has_body = !http_body::Body::is_end_stream(&body);
+        let sending = Sending::new(request, body).map_err(|error| Broken {
+            error: Error::Request(error),
+            answered: false,
+        })?;
+        Ok(Self {
+            pooled: Some(pooled),
+            sending: Some(sending),
+            unsent: None,
+            has_body,
+            upgrade: request.headers.contains_key(UPGRADE),
+            closes: lists(&request.headers, &CONNECTION, "close"),
+            at_once: request.at_once,
+            method: request.method.clone(),
+            partial: Vec::new(),
+            lines: Lines::default(),
+            interim: 0,
+            answered: false,
+        })
+    }
+
+    /// What became of it, which has failed so.
+    pub(in super::super) fn broken(&self, error: Error) -> Broken {
+        Broken {
+            error,
+            answered: self.answered,
+        }
+    }
+
+    /// Ready once the head of the answer is here.
+    pub(in super::super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Body>, Error>> {
         loop {
             self.poll_send(cx)?;
             let Some(pooled) = &mut self.pooled else {
@@ -149,7 +156,6 @@ impl Exchange {
             if !is_interim(head.status) {
                 return self.answer(head, &bytes[read..]).map(Some);
             }
-            self.room = head.headers;
             self.interim += 1;
             if self.interim > MOST_INTERIM {
                 return Err(Error::Malformed("answers of 1xx, and no other".into()));
@@ -175,8 +181,11 @@ impl Exchange {
         let Some(end) = self.lines.end(bytes)? else {
             return Ok(None);
         };
-        let (lines, room) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.room));
-        Ok(Some((head::read(&bytes[..end], lines.count(), room)?, end)))
+        let lines = std::mem::take(&mut self.lines);
+        Ok(Some((
+            head::read(&bytes[..end], lines.count(), spare::take())?,
+            end,
+        )))
     }
 
     /// The answer, of whose body so much has come.
@@ -200,7 +209,7 @@ impl Exchange {
                 let why = "it switches to another protocol before it has the whole request";
                 return Err(Error::Malformed(why.into()));
             }
-            let io = Again::new(bytes::Bytes::copy_from_slice(bytes), pooled.into_io());
+            let io = Again::new(Bytes::copy_from_slice(bytes), pooled.into_io());
             response.extensions_mut().insert(Upgraded::new(io));
             return Ok(response);
         }
@@ -208,8 +217,17 @@ impl Exchange {
         if !goes_on || self.closes || (self.has_body && head.status.as_u16() >= 400) {
             pooled.ends();
         }
-        let answer = Answer::new(pooled, self.sending.take(), framing, bytes);
-        *response.body_mut() = Body::new(answer);
+        *response.body_mut() = match framing.whole(bytes).filter(|_| self.at_once) {
+            Some((whole, more)) => {
+                // What is not taken of a request whose answer is over would be the beginning of the next.
+                if more || self.sending.take().is_some() {
+                    pooled.ends();
+                }
+                pooled.put(false);
+                Body::full(Bytes::copy_from_slice(whole))
+            }
+            None => Body::new(Answer::new(pooled, self.sending.take(), framing, bytes)),
+        };
         Ok(response)
     }
 }

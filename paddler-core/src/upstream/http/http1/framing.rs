@@ -75,6 +75,13 @@ impl Framing {
         }
     }
 
+    /// The body of an answer that has come as a whole, and whether more has.
+    pub(super) fn whole<'b>(&self, bytes: &'b [u8]) -> Option<(&'b [u8], bool)> {
+        let length = usize::try_from(self.left()?).ok()?;
+        let (whole, more) = bytes.split_at_checked(length)?;
+        Some((whole, !more.is_empty()))
+    }
+
     /// All of the body has come.
     pub(super) fn is_over(&self) -> bool {
         match self {

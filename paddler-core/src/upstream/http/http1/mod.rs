@@ -25,7 +25,7 @@ use std::io;
 
 use crate::forward::BoxError;
 
-pub(super) use exchange::{Broken, exchange};
+pub(super) use exchange::{Broken, Exchange};
 pub(super) use request::for_http1;
 
 /// How much is read at once into memory that is given back at once, in bytes: most answers and all events fit.

@@ -1,0 +1,63 @@
+//! What does an upstream get of a request that whoever asks keeps?
+//!
+//! The request may have to be sent again, to another upstream too. So what is sent is looked at where it stands, and copied only
+//! where this upstream gets something else.
+
+use std::borrow::Cow;
+
+#[cfg(feature = "http2")]
+use http::Request;
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+
+#[cfg(feature = "http2")]
+use crate::forward::Body;
+
+/// The head of a request, for one upstream.
+#[derive(Debug, Clone)]
+pub(crate) struct Outbound<'r> {
+    pub(crate) method: &'r Method,
+    pub(crate) uri: Cow<'r, Uri>,
+    pub(crate) headers: Cow<'r, HeaderMap>,
+    /// The `Host` that goes with it, whatever the headers say. `None`: theirs.
+    pub(super) host: Option<&'r HeaderValue>,
+    /// It was lost in a connection that had been used before, and is to go over a new one.
+    pub(crate) over_new: bool,
+    /// Another model serves it than its own.
+    pub(crate) instead: bool,
+    /// Whoever asks takes the answer at once: where that has come as a whole, its connection is free before it is read.
+    pub(crate) at_once: bool,
+}
+
+impl<'r> Outbound<'r> {
+    pub(crate) fn new(method: &'r Method, uri: &'r Uri, headers: Cow<'r, HeaderMap>) -> Self {
+        Self {
+            method,
+            uri: Cow::Borrowed(uri),
+            headers,
+            host: None,
+            over_new: false,
+            instead: false,
+            at_once: false,
+        }
+    }
+
+    pub(super) fn path_and_query(&self) -> &str {
+        self.uri.path_and_query().map_or("/", PathAndQuery::as_str)
+    }
+
+    pub(super) fn host(&self) -> Option<&HeaderValue> {
+        self.host.or_else(|| self.headers.get(HOST))
+    }
+
+    /// A copy, for a client library.
+    #[cfg(feature = "http2")]
+    pub(super) fn with(&self, body: Body) -> Request<Body> {
+        let mut request = Request::new(body);
+        request.method_mut().clone_from(self.method);
+        request.uri_mut().clone_from(&self.uri);
+        request.headers_mut().clone_from(&self.headers);
+        request
+    }
+}
