@@ -37,20 +37,11 @@ pub(super) struct Times {
 }
 
 /// How all of these begin.
-const OURS: &str = "x-paddler";
-
-/// Whether anything is asked of the router itself. Hardly any request does, and one look at its names costs less than to search
-/// for each of these.
-fn asks_anything(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with(OURS))
-}
+pub(super) const OURS: &str = "x-paddler";
 
 impl Times {
     /// Reads them. A time that cannot be read is refused: whoever sends it counts on it.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, Refusal> {
-        if !asks_anything(headers) {
-            return Ok(Self::default());
-        }
         Ok(Self {
             max_wait: time(headers, &MAX_WAIT)?,
             first_byte: some_time(headers, &FIRST_BYTE)?,
@@ -72,9 +63,6 @@ pub(super) struct Standing {
 impl Standing {
     /// Reads what a trusted peer says, and removes what any other says. `may_ask`: whoever it is, he may ask for an explanation.
     pub(super) fn take(headers: &mut HeaderMap, trusted: bool, may_ask: bool) -> Result<Self, Refusal> {
-        if !asks_anything(headers) {
-            return Ok(Self::default());
-        }
         let explain = (trusted || may_ask) && asks(headers)?;
         // It is asked of this router and of none behind it.
         headers.remove(EXPLAIN);

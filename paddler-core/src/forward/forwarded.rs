@@ -18,7 +18,7 @@ const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const AT_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Whether servers believe of this header where a request comes from.
-fn is_claim(name: &HeaderName) -> bool {
+pub(super) fn is_claim(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("x-forwarded-")
         || matches!(name, "forwarded" | "x-real-ip" | "x-client-ip" | "true-client-ip")

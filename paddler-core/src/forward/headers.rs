@@ -9,6 +9,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::asked::OURS;
+use super::forwarded::is_claim;
 use crate::upstream::http::X_API_KEY;
 
 /// Whether this is about one connection, whoever sends it.
@@ -24,6 +26,46 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
             | "transfer-encoding"
             | "upgrade"
     )
+}
+
+/// Which kinds of headers there are. A request has hardly any of these, and one look at its names costs less than to search for
+/// each of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kinds(u8);
+
+impl Kinds {
+    /// About one connection.
+    pub(super) const HOP_BY_HOP: u8 = 1;
+    /// `Via`.
+    pub(super) const VIA: u8 = 2;
+    /// Asked of this router.
+    pub(super) const OURS: u8 = 4;
+    /// Where a request comes from.
+    pub(super) const CLAIM: u8 = 8;
+    /// The trace that it belongs to.
+    pub(super) const TRACE: u8 = 16;
+
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self(headers.keys().fold(0, |kinds, name| kinds | Self::of_name(name)))
+    }
+
+    fn of_name(name: &HeaderName) -> u8 {
+        match name.as_str() {
+            // What nearly all have, first.
+            "host" | "content-length" | "content-type" | "accept" | "user-agent" | "authorization" => 0,
+            "via" => Self::VIA,
+            "traceparent" | "tracestate" => Self::TRACE,
+            other if other.starts_with(OURS) => Self::OURS,
+            _ if is_claim(name) => Self::CLAIM,
+            _ if is_hop_by_hop(name) => Self::HOP_BY_HOP,
+            _ => 0,
+        }
+    }
+
+    /// Whether there is one of these kinds.
+    pub(super) fn has(self, kinds: u8) -> bool {
+        self.0 & kinds != 0
+    }
 }
 
 /// Takes out what is about this connection alone.
@@ -63,6 +105,12 @@ pub(super) fn settle_length(headers: &mut HeaderMap) -> bool {
         headers.remove(CONTENT_LENGTH);
         return true;
     }
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    match (values.next(), values.next()) {
+        (None, _) => return true,
+        (Some(only), None) if is_plain(only.as_bytes()) => return true,
+        _ => {}
+    }
     match length(headers) {
         Ok(None) => true,
         Ok(Some(length)) => {
@@ -77,11 +125,16 @@ pub(super) fn settle_length(headers: &mut HeaderMap) -> bool {
 pub(super) fn set_length(headers: &mut HeaderMap, length: u64) {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let (first, more) = (values.next().map(HeaderValue::as_bytes), values.next());
-    let plain = |value: &[u8]| value == b"0" || !value.starts_with(b"0");
-    let stands = first.is_some_and(|value| plain(value) && number(value) == Some(length)) && more.is_none();
+    let says_so = |value: &[u8]| number(value) == Some(length) && is_plain(value);
+    let stands = first.is_some_and(says_so) && more.is_none();
     if !stands {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
+}
+
+/// Whether a length is written in the one way.
+fn is_plain(length: &[u8]) -> bool {
+    number(length).is_some() && (length == b"0" || !length.starts_with(b"0"))
 }
 
 /// Whether a text begins so, in letters of any case.
@@ -144,8 +197,9 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, body: Option<u64>, own_keys:
     // The body is here already, and whole: nothing is left to expect, and its length is known. So it goes without its
     // trailers, which whoever receives it may discard (RFC 9110, 6.5.1) and no engine reads.
     // `Host` is for the transport to keep or to replace.
-    for name in [EXPECT, TRAILER] {
-        headers.remove(name);
+    let ahead = [EXPECT, TRAILER];
+    if headers.keys().any(|name| ahead.contains(name)) {
+        ahead.iter().for_each(|name| drop(headers.remove(name)));
     }
     match body {
         Some(bytes) => set_length(headers, bytes),

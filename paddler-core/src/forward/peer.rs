@@ -1,7 +1,5 @@
 //! Who is at the other end of a connection, and does its word count?
 
-use http::Extensions;
-
 use super::accept::Peer;
 use crate::config::Network;
 
@@ -15,8 +13,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    pub(super) fn of(extensions: &Extensions, trusted: &[Network]) -> Self {
-        let peer = extensions.get::<Peer>().copied();
+    pub(super) fn of(peer: Option<Peer>, trusted: &[Network]) -> Self {
         let is_trusted = |peer: Peer| trusted.iter().any(|network| network.contains(peer.0.ip()));
         Self {
             peer,

@@ -157,6 +157,26 @@ impl Relay {
         relay
     }
 
+    /// The body for the client. Where that is taken `at_once` and here as a whole, it has come to its end already, and needs
+    /// nobody who looks on.
+    pub(super) fn into_body(mut self, at_once: bool) -> Body {
+        // To a stream of events one may have to be added.
+        let whole = match self.events {
+            None if at_once => self.body.take_whole(),
+            _ => None,
+        };
+        let Some(whole) = whole else {
+            return Body::new(self);
+        };
+        if !whole.is_empty() {
+            self.saw(&whole);
+        }
+        if !self.done {
+            self.finish();
+        }
+        Body::full(whole)
+    }
+
     /// The last byte has come: the engine is free.
     fn finish(&mut self) {
         self.done = true;

@@ -4,22 +4,22 @@
 
 mod passage;
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use tracing::{Instrument as _, warn_span};
+use tracing::warn_span;
 
 use super::accept::Peer;
 use super::body::{Body, BoxError};
@@ -40,7 +40,7 @@ use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
 use crate::status::Published;
-use passage::Arrival;
+use passage::{Arrival, Came};
 
 /// Routes requests: a service for hyper, tower and axum, over whatever [`Published`] state it is given.
 ///
@@ -71,7 +71,11 @@ use passage::Arrival;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Router(Arc<Inner>);
+pub struct Router(
+    Arc<Inner>,
+    /// Who is at the other end of the one connection that this clone serves.
+    Option<Peer>,
+);
 
 struct Inner {
     published: Published,
@@ -131,7 +135,7 @@ impl Router {
         let places = Arc::new(Places::new(published.clone(), clock, options.queue.clone(), seed));
         places.set_alternatives(options.alternatives);
         let handing_out = tokio::spawn(places.clone().keep_handing_out()).abort_handle();
-        Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             published,
             clock,
             options: ArcSwap::from_pointee(options),
@@ -145,7 +149,8 @@ impl Router {
             stopping: AtomicBool::new(false),
             via: Via::new(name),
             handing_out,
-        }))
+        });
+        Self(inner, None)
     }
 
     /// Puts other options in force, for the requests that come from now on. Those that are here go on with the options
@@ -299,11 +304,23 @@ impl Router {
         !self.0.is_stopping() && self.0.published.load().is_anyone_able(falls_back)
     }
 
+    /// Tells a service who is at the other end of a connection that it alone serves, if it is a router: then no request has to
+    /// carry that.
+    pub(super) fn tell_peer<S: 'static>(service: &mut S, peer: Peer) -> bool {
+        let router = (service as &mut dyn Any).downcast_mut::<Self>();
+        router.map(|router| router.1 = Some(peer)).is_some()
+    }
+
     /// Of a request that has just come, for whoever wants to know.
-    fn begin_story(&self, options: &RouterOptions, id: &HeaderValue, parts: &Parts) -> Story {
+    fn begin_story(
+        &self,
+        options: &RouterOptions,
+        id: &HeaderValue,
+        method: &Method,
+        peer: Option<&Peer>,
+    ) -> Story {
         let id = id.to_str().unwrap_or_default();
-        let peer = parts.extensions.get::<Peer>();
-        Story::begin(options.telemetry.as_ref(), self.0.clock, id, &parts.method, peer)
+        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method, peer)
     }
 
     /// Answers a request.
@@ -315,6 +332,7 @@ impl Router {
         let (mut parts, body) = request.into_parts();
         let body = super::rest::put_aside(&mut parts.extensions, body);
         let is_bare = body.is_end_stream();
+        let peer = self.1.or_else(|| parts.extensions.get().copied());
         let metrics = &self.0.metrics;
         let options = self.0.options.load_full();
         let id = trace::request_id(&parts.headers, || self.0.places.next_seed());
@@ -327,7 +345,7 @@ impl Router {
             began: Instant::now(),
             id: id.clone(),
             span: span.clone(),
-            story: self.begin_story(&options, &id, &parts),
+            story: self.begin_story(&options, &id, &parts.method, peer.as_ref()),
             shown: Shown::default(),
         };
         let route =
@@ -340,17 +358,26 @@ impl Router {
                 Err(Refusal::bad_request("bad_path", error.to_string()).closing()),
                 None,
             ),
-            Ok((route, path)) => (
-                self.route(parts, (&path, &route), body, (&options, &mut arrival))
-                    .instrument(span)
-                    .await,
-                Some(route),
-            ),
+            Ok((route, path)) => {
+                let came = Came {
+                    parts: &mut parts,
+                    peer,
+                    path: &path,
+                    route: &route,
+                    at_once: self.1.is_some(),
+                };
+                let mut routed = pin!(self.route(came, body, (&options, &mut arrival)));
+                let routed = poll_fn(|cx| {
+                    let _entered = span.enter();
+                    routed.as_mut().poll(cx)
+                });
+                (routed.await, Some(route))
+            }
         };
         let mut refused = None;
         let mut response = result.unwrap_or_else(|mut refusal| {
             metrics.refused(&refusal.reason);
-            arrival.span.in_scope(|| refusal.say());
+            span.in_scope(|| refusal.say());
             refused = Some(refusal.reason.clone());
             // Where there was no body, all of the request was read.
             refusal.close &= !is_bare;

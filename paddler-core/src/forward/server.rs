@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::accept::{Accept, Connection, Peer, let_in};
 use super::body::Body;
+use super::router::Router;
 use super::serving::{self, Serving};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -93,7 +94,7 @@ pub enum Served {
 /// A client that hangs up is taken to want no answer, also when it closes only its own direction: what goes on for it ends
 /// at once.
 ///
-/// Each request carries its [`Peer`] as an extension.
+/// Each request carries its [`Peer`] as an extension; a router is told once for each connection.
 ///
 /// # Errors
 /// None that is known of: what goes wrong with the listener is waited out, such as that there are no file descriptors.
@@ -123,8 +124,10 @@ where
         // They are let go of as we go.
         while connections.try_join_next().is_some() {}
         let (connection, peer, place) = accepted;
+        let mut service = service.clone();
         let serving = Serving {
-            service: service.clone(),
+            knows_peer: Router::tell_peer(&mut service, peer),
+            service,
             peer,
             options: options.clone(),
             stopping: stopping.clone(),

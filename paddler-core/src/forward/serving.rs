@@ -34,6 +34,8 @@ use crate::request::Dialect;
 pub(super) struct Serving<S> {
     pub(super) service: S,
     pub(super) peer: Peer,
+    /// The service has been told, so no request has to carry it.
+    pub(super) knows_peer: bool,
     pub(super) options: ServeOptions,
     /// True once the server is to stop.
     pub(super) stopping: watch::Receiver<bool>,
@@ -56,7 +58,9 @@ where
     }
 
     fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + use<S> {
-        request.extensions_mut().insert(self.peer);
+        if !self.knows_peer {
+            request.extensions_mut().insert(self.peer);
+        }
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.within.clone());
         }

@@ -134,3 +134,25 @@ fn a_key_is_a_bearer_token_or_anthropics_header() {
     );
     assert_eq!(presented_key(&map(&[("authorization", "Bear")])), None);
 }
+
+#[test]
+fn what_kinds_of_headers_there_are_is_seen_by_their_names() {
+    let kinds = |name: &'static str| Kinds::of(&map(&[("host", "a"), (name, "1"), ("accept", "*/*")]));
+    let all = [
+        (Kinds::VIA, &["via"][..]),
+        (Kinds::OURS, &["x-paddler-max-wait", "x-paddler-explain"]),
+        (Kinds::CLAIM, &["forwarded", "x-forwarded-for", "x-real-ip"]),
+        (Kinds::TRACE, &["traceparent", "tracestate"]),
+        (
+            Kinds::HOP_BY_HOP,
+            &["connection", "te", "upgrade", "transfer-encoding", "keep-alive"],
+        ),
+        (0, &["authorization", "content-type", "x-request-id", "cookie"]),
+    ];
+    for (kind, names) in all {
+        for name in names {
+            assert!(kind == 0 || kinds(name).has(kind), "{name}");
+            assert!(!kinds(name).has(!kind), "{name}");
+        }
+    }
+}

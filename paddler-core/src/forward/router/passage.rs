@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{Inner, Router};
-use crate::config::NameUpstream;
+use crate::config::{Forwarded, NameUpstream, Traceparent};
 use crate::forward::accept::{OverTls, Peer};
 use crate::forward::admission::{admit, check_body};
 use crate::forward::asked::{Standing, Times};
@@ -22,7 +22,8 @@ use crate::forward::attempt::{Answered, Outgoing};
 use crate::forward::body::Body;
 use crate::forward::fallback::Chain;
 use crate::forward::forwarded::Hop;
-use crate::forward::headers::{announces_body, for_upstream, strip_hop_by_hop, takes_trailers};
+use crate::forward::headers::{Kinds, announces_body, for_upstream, strip_hop_by_hop, takes_trailers};
+use crate::forward::held::Held;
 use crate::forward::intake::{self, Intake};
 use crate::forward::local;
 use crate::forward::metered::Bill;
@@ -46,6 +47,7 @@ use crate::observe::{End, InFlight, Metrics, Trail};
 use crate::request::path::{PathError, normalise};
 use crate::request::{Dialect, RequestClass, RequestFacts, Route, Scanned, model_in};
 use crate::schedule::Detail;
+use crate::upstream::http::spare;
 use crate::upstream::{Carried, Dispatch, Only, UpstreamId};
 
 /// A request from its arrival to its answer. Dropped before that, its client has left.
@@ -80,9 +82,23 @@ impl Drop for Arrival {
     }
 }
 
+/// A request as it came.
+pub(super) struct Came<'a> {
+    pub(super) parts: &'a mut Parts,
+    pub(super) peer: Option<Peer>,
+    /// Its path as it is judged.
+    pub(super) path: &'a str,
+    pub(super) route: &'a Route,
+    /// It came by our own server, which takes the answer at once.
+    pub(super) at_once: bool,
+}
+
 /// The head of a request that goes to an upstream, judged, and without what is about the client's connection.
-struct Head {
-    parts: Parts,
+struct Head<'a> {
+    parts: &'a mut Parts,
+    kinds: Kinds,
+    /// The host that it was asked in absolute form.
+    authority: Option<Authority>,
     uri: Uri,
     origin: Origin,
     times: Times,
@@ -94,6 +110,16 @@ struct Head {
     takes_trailers: bool,
 }
 
+/// A request that was read, and is to be sent.
+struct Ready {
+    facts: RequestFacts,
+    outgoing: Outgoing,
+    /// It is bound to what a request before has left.
+    stays: bool,
+    websocket: Option<upgrade::Asked>,
+    in_use: Option<InUse>,
+}
+
 /// What a request is taken through.
 struct Passage<'a> {
     inner: &'a Inner,
@@ -101,6 +127,8 @@ struct Passage<'a> {
     method: &'a Method,
     path: &'a str,
     route: &'a Route,
+    /// The answer is taken at once.
+    at_once: bool,
     /// Who asks, if that is known.
     client: Option<&'a Client>,
 }
@@ -109,13 +137,13 @@ impl Router {
     /// Takes a request through.
     pub(super) async fn route(
         &self,
-        parts: Parts,
-        (path, route): (&str, &Route),
+        came: Came<'_>,
         body: Body,
         (options, arrival): (&RouterOptions, &mut Arrival),
     ) -> Result<Response<Body>, Refusal> {
         let inner = &*self.0;
-        let client = admit(&parts, path, route, options)?;
+        let Came { path, route, .. } = came;
+        let client = admit(came.parts, path, route, options)?;
         if let Some(client) = &client {
             arrival.story.client(&client.name);
         }
@@ -134,60 +162,32 @@ impl Router {
         if let Some(answer) = local::alias(path, route, &inner.published, names) {
             return answer;
         }
-        let method = parts.method.clone();
+        let method = came.parts.method.clone();
         let passage = Passage {
             inner,
             options,
             method: &method,
             path,
             route,
+            at_once: came.at_once,
             client: client.as_deref(),
         };
-        let mut head = passage.head(parts)?;
-        let intake = intake::read(
-            &head.parts.headers,
-            route.body,
-            body,
-            options,
-            inner.budget.clone(),
-        );
-        let mut intake = intake.await?;
-        let (mut facts, allowed) = passage.facts(&head, &intake, arrival.began)?;
-        passage.measure(facts.model.as_deref(), &mut head.parts.headers, arrival);
-        let told = passage.detail(&facts, &head, arrival);
-        facts.detail = told;
-        arrival.shown = passage.shown(&head);
-        if arrival.shown.wants_why() {
-            facts.detail = facts.detail.max(Detail::Why);
-        }
-        if let (Some(asked), Some(model), true) = (&facts.asked, &facts.model, head.websocket.is_some()) {
-            head.uri = rewrite::in_query(head.uri, asked, model)?;
-        }
-        passage.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
-        arrival
-            .story
-            .trace(&mut head.parts.headers, || inner.places.next_seed());
-        let stays = passage.stays(&intake);
-        let mut naming = intake.scanned.as_mut().map(Naming::take).unwrap_or_default();
-        if model_in(path).is_some() {
-            // Whatever the body has under that name is something else.
-            naming = Naming::in_path();
-        }
-        let mut rewritten = false;
-        if let Some(model) = &facts.model {
-            head.uri = naming.in_uri(head.uri, model)?;
-            rewritten = naming.ask_for(model, &mut intake.held)?;
-        }
-        let chain = passage.chain(&facts, naming.can_change(), stays);
-        let rename = passage.rename(&mut head, &chain);
-        let (websocket, mut in_use) = (head.websocket.take(), head.in_use.take());
-        let mut outgoing = passage.outgoing(head, intake, allowed, (&arrival.id, websocket.is_some()))?;
-        (outgoing.naming, outgoing.model) = (naming, facts.model.clone());
-        if let Some((_, dispatch)) = &mut outgoing.carried {
-            (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
-        }
-        arrival.story.traced(&outgoing.headers);
-        arrival.story.began(&facts, told);
+        // What is needed no more once it is read takes no room while it is sent.
+        let ready = {
+            let head = passage.head(came.parts, came.peer)?;
+            let budget = inner.budget.clone();
+            let intake = intake::read(&head.parts.headers, route.body, body, options, budget).await?;
+            passage.ready(head, intake, arrival)?
+        };
+        let Ready {
+            facts,
+            mut outgoing,
+            stays,
+            websocket,
+            mut in_use,
+        } = ready;
+        let chain = passage.chain(&facts, outgoing.naming.can_change(), stays);
+        let rename = passage.rename(&mut outgoing.headers, &chain);
         let (in_use_now, told) = (in_use.as_mut(), (&mut arrival.story, &mut arrival.shown));
         let mut sending = Sending::new(passage.means(), chain, &mut outgoing, in_use_now, told);
         match sending.run().await? {
@@ -195,7 +195,10 @@ impl Router {
             Outcome::Live(answered, _) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Ok(passage.tunnel(answered, websocket, in_use, arrival))
             }
-            Outcome::Live(answered, owed) => Ok(passage.relay((answered, rename), owed, in_use, arrival)),
+            Outcome::Live(answered, owed) => {
+                spare::keep(std::mem::take(&mut outgoing.headers));
+                Ok(passage.relay((answered, rename), owed, in_use, arrival))
+            }
             Outcome::Kept(response) => {
                 arrival.tell(response.status()).end(End::Complete, None);
                 Ok(response)
@@ -206,26 +209,42 @@ impl Router {
 
 impl<'a> Passage<'a> {
     /// Judges what can be judged before the body is read, and takes out what is for us.
-    fn head(&self, mut parts: Parts) -> Result<Head, Refusal> {
+    fn head<'p>(&self, parts: &'p mut Parts, peer: Option<Peer>) -> Result<Head<'p>, Refusal> {
         let (inner, options) = (self.inner, self.options);
-        inner.via.check(&parts.headers)?;
-        let websocket = upgrade::Asked::by(&parts, options.websockets)?;
+        let kinds = Kinds::of(&parts.headers);
+        if kinds.has(Kinds::VIA) {
+            inner.via.check(&parts.headers)?;
+        }
+        let of_connection = kinds.has(Kinds::HOP_BY_HOP);
+        let websocket = match of_connection {
+            true => upgrade::Asked::by(parts, options.websockets)?,
+            false => None,
+        };
         let in_use = self
             .client
             .map(|client| permit::begin(client, options, inner.clock.now()))
             .transpose()?;
-        let uri = upstream_uri(self.path, &parts.uri)?;
+        let (authority, uri) = upstream_uri(self.path, std::mem::take(&mut parts.uri))?;
         let announces_body = announces_body(&parts.headers);
-        let takes_trailers = takes_trailers(&parts.headers);
-        strip_hop_by_hop(&mut parts.headers, &[]);
-        let origin = Origin::of(&parts.extensions, &options.trusted_peers);
-        let may_ask = self.client.is_some_and(|client| client.explain);
+        let takes_trailers = of_connection && takes_trailers(&parts.headers);
+        if of_connection {
+            strip_hop_by_hop(&mut parts.headers, &[]);
+        }
+        let origin = Origin::of(peer, &options.trusted_peers);
+        let (mut times, mut standing) = (Times::default(), Standing::default());
+        if kinds.has(Kinds::OURS) {
+            let may_ask = self.client.is_some_and(|client| client.explain);
+            times = Times::read(&parts.headers)?;
+            standing = Standing::take(&mut parts.headers, origin.trusted, may_ask)?;
+        }
         Ok(Head {
-            uri,
-            times: Times::read(&parts.headers)?,
-            standing: Standing::take(&mut parts.headers, origin.trusted, may_ask)?,
             parts,
+            kinds,
+            authority,
+            uri,
             origin,
+            times,
+            standing,
             websocket,
             in_use,
             announces_body,
@@ -233,8 +252,54 @@ impl<'a> Passage<'a> {
         })
     }
 
+    /// Makes of what was read what upstreams get.
+    fn ready(&self, mut head: Head<'_>, mut intake: Intake, arrival: &mut Arrival) -> Result<Ready, Refusal> {
+        let (mut facts, allowed) = self.facts(&head, &intake, arrival.began)?;
+        self.measure(facts.model.as_deref(), &mut head.parts.headers, arrival);
+        let told = self.detail(&facts, &head, arrival);
+        facts.detail = told;
+        arrival.shown = self.shown(&head);
+        if arrival.shown.wants_why() {
+            facts.detail = facts.detail.max(Detail::Why);
+        }
+        if let (Some(asked), Some(model), true) = (&facts.asked, &facts.model, head.websocket.is_some()) {
+            head.uri = rewrite::in_query(head.uri, asked, model)?;
+        }
+        self.permit(&mut head, (&facts, intake.scanned.as_ref()))?;
+        let Inner { places, .. } = self.inner;
+        arrival
+            .story
+            .trace(&mut head.parts.headers, || places.next_seed());
+        let stays = self.stays(&intake);
+        let mut naming = intake.scanned.as_mut().map(Naming::take).unwrap_or_default();
+        if model_in(self.path).is_some() {
+            // Whatever the body has under that name is something else.
+            naming = Naming::in_path();
+        }
+        let mut rewritten = false;
+        if let Some(model) = &facts.model {
+            head.uri = naming.in_uri(head.uri, model)?;
+            rewritten = naming.ask_for(model, &mut intake.held)?;
+        }
+        let (websocket, in_use) = (head.websocket.take(), head.in_use.take());
+        let mut outgoing = self.outgoing(head, intake.held, allowed, (&arrival.id, websocket.is_some()))?;
+        (outgoing.naming, outgoing.model) = (naming, facts.model.clone());
+        if let Some((_, dispatch)) = &mut outgoing.carried {
+            (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
+        }
+        arrival.story.traced(&outgoing.headers);
+        arrival.story.began(&facts, told);
+        Ok(Ready {
+            facts,
+            outgoing,
+            stays,
+            websocket,
+            in_use,
+        })
+    }
+
     /// What the client is shown of where it goes.
-    fn shown(&self, head: &Head) -> Shown {
+    fn shown(&self, head: &Head<'_>) -> Shown {
         let always = self.options.forwarding.name_upstream == NameUpstream::Always;
         Shown::new(head.standing.explain, always)
     }
@@ -242,7 +307,7 @@ impl<'a> Passage<'a> {
     /// What is asked for, by whom, and how long it may take.
     fn facts(
         &self,
-        head: &Head,
+        head: &Head<'_>,
         intake: &Intake,
         began: Instant,
     ) -> Result<(RequestFacts, Allowed), Refusal> {
@@ -320,22 +385,21 @@ impl<'a> Passage<'a> {
     }
 
     /// How much of why it gets its place is to be kept.
-    fn detail(&self, facts: &RequestFacts, head: &Head, arrival: &mut Arrival) -> Detail {
+    fn detail(&self, facts: &RequestFacts, head: &Head<'_>, arrival: &mut Arrival) -> Detail {
         let Arrival { id, began, story, .. } = arrival;
         let begun = || {
             let id = id.to_str().unwrap_or_default();
             let mut trail = Trail::begun(id, self.method.as_str(), "", self.inner.clock.moment(*began));
             trail.asks(self.path, self.route);
             trail.client = self.client.map(|client| client.name.clone());
-            let peer = head.parts.extensions.get::<Peer>();
-            trail.address = peer.map(|peer| peer.0.ip().to_canonical());
+            trail.address = head.origin.peer.map(|peer| peer.0.ip().to_canonical());
             trail
         };
         story.detail(facts, self.inner.clock, begun)
     }
 
     /// Whether this client may ask for that, and now.
-    fn permit(&self, head: &mut Head, asked: (&RequestFacts, Option<&Scanned>)) -> Result<(), Refusal> {
+    fn permit(&self, head: &mut Head<'_>, asked: (&RequestFacts, Option<&Scanned>)) -> Result<(), Refusal> {
         let (Some(client), Some(in_use)) = (self.client, &mut head.in_use) else {
             return Ok(());
         };
@@ -365,7 +429,7 @@ impl<'a> Passage<'a> {
     }
 
     /// The name that answers are to have, where that is not the engine's.
-    fn rename(&self, head: &mut Head, chain: &Chain<'_>) -> Option<Arc<str>> {
+    fn rename(&self, headers: &mut HeaderMap, chain: &Chain<'_>) -> Option<Arc<str>> {
         let facts = chain.facts();
         let settings = self.options.models.settings(facts);
         let own = facts.model.as_ref().filter(|_| chain.has_others());
@@ -373,35 +437,35 @@ impl<'a> Passage<'a> {
         let name = name.filter(|_| settings.rewrite_response == Some(true))?;
         // It can be put into what can be read.
         let plain = HeaderValue::from_static("identity");
-        head.parts.headers.insert(ACCEPT_ENCODING, plain);
+        headers.insert(ACCEPT_ENCODING, plain);
         Some(name)
     }
 
     /// The request as upstreams get it.
     fn outgoing(
         &self,
-        head: Head,
-        intake: Intake,
+        mut head: Head<'_>,
+        held: Held,
         allowed: Allowed,
         (id, websocket): (&HeaderValue, bool),
     ) -> Result<Outgoing, Refusal> {
-        let mut parts = head.parts;
-        let carried = parts.extensions.remove::<Carried>();
-        let bytes = intake.held.bytes();
+        let carried = head.parts.extensions.remove::<Carried>();
+        let bytes = held.bytes();
         if bytes > 0 {
-            check_body(&parts.method)?;
+            check_body(self.method)?;
         }
-        self.say_whence(&mut parts, head.origin, id);
+        self.say_whence(&mut head, id);
+        let parts = head.parts;
         let body = (head.announces_body || bytes > 0).then_some(bytes);
         let own_keys = self.options.keys.is_some();
         // A connection that becomes a WebSocket has no answer with trailers.
         let trailers = head.takes_trailers && !websocket;
         for_upstream(&mut parts.headers, body, own_keys, trailers);
         Ok(Outgoing {
-            method: parts.method,
+            method: self.method.clone(),
             uri: head.uri,
-            headers: parts.headers,
-            held: intake.held,
+            headers: std::mem::take(&mut parts.headers),
+            held,
             allowed,
             websocket,
             carried: carried.map(|carried| (carried, Dispatch::default())),
@@ -411,24 +475,31 @@ impl<'a> Passage<'a> {
     }
 
     /// Tells the upstream which request it is, and where it comes from.
-    fn say_whence(&self, parts: &mut Parts, from: Origin, id: &HeaderValue) {
+    fn say_whence(&self, head: &mut Head<'_>, id: &HeaderValue) {
         let Inner { via, places, .. } = self.inner;
         let forwarding = &self.options.forwarding;
-        let over_tls = parts.extensions.get::<OverTls>().is_some();
-        let Parts { headers, uri, .. } = parts;
-        let asked_by = headers.get(HOST).cloned();
-        let hop = Hop {
-            from,
-            host: uri
-                .authority()
-                .map(Authority::as_str)
-                .or(asked_by.as_ref().and_then(|host| host.to_str().ok())),
-            scheme: if over_tls { "https" } else { "http" },
-        };
-        hop.say(headers, forwarding.forwarded);
-        via.say(headers, parts.version);
+        let Parts {
+            headers,
+            extensions,
+            version,
+            ..
+        } = &mut *head.parts;
+        if forwarding.forwarded != Forwarded::Off || head.kinds.has(Kinds::CLAIM) {
+            let asked_by = headers.get(HOST).cloned();
+            let asked_by = asked_by.as_ref().and_then(|host| host.to_str().ok());
+            let over_tls = extensions.get::<OverTls>().is_some();
+            let hop = Hop {
+                from: head.origin,
+                host: head.authority.as_ref().map(Authority::as_str).or(asked_by),
+                scheme: if over_tls { "https" } else { "http" },
+            };
+            hop.say(headers, forwarding.forwarded);
+        }
+        via.say(headers, *version);
         headers.insert(REQUEST_ID, id.clone());
-        trace::settle_trace(headers, forwarding.traceparent, || places.next_seed());
+        if forwarding.traceparent == Traceparent::Make || head.kinds.has(Kinds::TRACE) {
+            trace::settle_trace(headers, forwarding.traceparent, || places.next_seed());
+        }
     }
 
     fn means(&self) -> Means<'a> {
@@ -519,7 +590,7 @@ impl<'a> Passage<'a> {
             in_flight: arrival.hand_over(),
         };
         let relay = Relay::new(body, &head.headers, request);
-        Response::from_parts(head, Body::new(relay))
+        Response::from_parts(head, relay.into_body(self.at_once))
     }
 }
 
@@ -539,15 +610,17 @@ pub(super) fn path(uri: &Uri) -> Result<String, PathError> {
     }
 }
 
-/// The path in the form in which it was judged, and the query as it came.
-fn upstream_uri(path: &str, uri: &Uri) -> Result<Uri, Refusal> {
-    match uri.path_and_query() {
-        Some(as_it_came) if as_it_came.path() == path => return Ok(as_it_came.clone().into()),
-        _ => {}
-    }
-    let text = uri
-        .query()
-        .map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+/// The host that was asked in absolute form; and the path in the form in which it was judged, with the query as it came.
+fn upstream_uri(path: &str, uri: Uri) -> Result<(Option<Authority>, Uri), Refusal> {
+    let parts = uri.into_parts();
+    let query = match parts.path_and_query {
+        Some(as_it_came) if as_it_came.path() == path => return Ok((parts.authority, as_it_came.into())),
+        other => other,
+    };
+    let query = query.as_ref().and_then(PathAndQuery::query);
+    let text = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
     let parsed = text.parse::<PathAndQuery>().map(Uri::from);
-    parsed.map_err(|error| Refusal::bad_request("bad_path", format!("the path cannot be sent on: {error}")))
+    let parsed = parsed
+        .map_err(|error| Refusal::bad_request("bad_path", format!("the path cannot be sent on: {error}")))?;
+    Ok((parts.authority, parsed))
 }
