@@ -21,7 +21,6 @@ use super::owners::Learner;
 use super::refusal::Refusal;
 use super::story::Story;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
-use super::woken::Woken;
 use crate::clock::{Clock, after};
 use crate::health::{Fault, Verdict};
 use crate::observe::{End, InFlight, Metrics};
@@ -38,8 +37,6 @@ pub(super) struct Relay {
     lease: Option<Lease>,
     /// Made when a byte is first waited for: a short answer never does.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Made then, too: a server asks more than once for each event, and is told at once that nothing has come since.
-    woken: Option<Woken>,
     /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
     due: Option<Instant>,
     stages: Stages,
@@ -131,7 +128,6 @@ impl Relay {
         let mut relay = Self {
             body,
             lease: Some(lease),
-            woken: None,
             timer: None,
             due: None,
             stages,
@@ -345,16 +341,7 @@ impl HttpBody for Relay {
         if let Some(error) = this.broken.take() {
             return this.cut(BROKE_OFF, error);
         }
-        let Some(mut woken) = this.woken.take() else {
-            let polled = this.poll_body(cx);
-            if polled.is_pending() {
-                this.woken = Some(Woken::new());
-            }
-            return polled;
-        };
-        let polled = woken.poll(cx, |cx| this.poll_body(cx));
-        this.woken = Some(woken);
-        polled
+        this.poll_body(cx)
     }
 
     fn is_end_stream(&self) -> bool {
