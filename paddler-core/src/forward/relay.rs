@@ -21,6 +21,7 @@ use super::owners::Learner;
 use super::refusal::Refusal;
 use super::story::Story;
 use super::timeouts::{FIRST_BYTE, Stages, WHOLE};
+use super::woken::Woken;
 use crate::clock::{Clock, after};
 use crate::health::{Fault, Verdict};
 use crate::observe::{End, InFlight, Metrics};
@@ -36,7 +37,7 @@ pub(super) struct Relay {
     body: Body,
     lease: Option<Lease>,
     /// Made when a byte is first waited for: a short answer never does.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<(Pin<Box<Sleep>>, Woken)>,
     /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
     due: Option<Instant>,
     stages: Stages,
@@ -256,18 +257,22 @@ impl Relay {
             stages.ends.map_or(due, |ends| due.min(ends))
         };
         let due = *self.due.get_or_insert_with(set);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        // The timer is not moved with each byte. If it is set too early, it fires in vain once in a while and is set anew.
+        // The timer is not moved with each byte, nor asked. If it is set too early, it fires in vain once in a while and is set anew.
+        let made = || (Box::pin(sleep_until(due)), Woken::new());
+        let (timer, woken) = self.timer.get_or_insert_with(made);
         if timer.deadline() > due {
             timer.as_mut().reset(due);
+            *woken = Woken::new();
         }
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= due {
-                return Poll::Ready(());
+        woken.poll(cx, |cx| {
+            loop {
+                ready!(timer.as_mut().poll(cx));
+                if timer.deadline() >= due {
+                    return Poll::Ready(());
+                }
+                timer.as_mut().reset(due);
             }
-            timer.as_mut().reset(due);
-        }
+        })
     }
 }
 
