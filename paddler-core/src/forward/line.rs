@@ -17,6 +17,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::accept::{Connection, Io, Kind};
+use super::lane::Lane;
 use super::woken::Woken;
 
 /// How often a client is looked at where the system does not tell by itself that it has hung up, or tells too much.
@@ -35,6 +36,10 @@ pub(super) struct Line {
     closes: AtomicBool,
     /// It is to end with an error.
     breaks_off: AtomicBool,
+    /// How long the client may take nothing.
+    pub(super) idle: Duration,
+    /// What goes past the one who serves it.
+    pub(super) lane: Lane,
 }
 
 /// What the bytes go over.
@@ -65,12 +70,13 @@ impl Line {
             is_old: AtomicBool::new(false),
             closes: AtomicBool::new(false),
             breaks_off: AtomicBool::new(false),
+            idle,
+            lane: Lane::default(),
         });
         let io = LineIo {
             line: line.clone(),
             closer,
-            idle,
-            stalled: None,
+            stall: Stall::default(),
             reads: Woken::new(),
         };
         (line, io)
@@ -79,6 +85,19 @@ impl Line {
     /// Notes a request and what it speaks.
     pub(super) fn asked(&self, version: Version) {
         self.is_old.store(version < Version::HTTP_11, Relaxed);
+    }
+
+    /// Whether its last request was HTTP/1.0.
+    pub(super) fn is_old(&self) -> bool {
+        self.is_old.load(Relaxed)
+    }
+
+    /// The stream, where it is one of TCP.
+    pub(super) fn tcp(&self) -> Option<&TcpStream> {
+        match &self.wire {
+            Wire::Tcp(half) => Some(half.as_ref()),
+            Wire::Other(_) => None,
+        }
     }
 
     /// Notes an answer and whether it says that the connection ends.
@@ -107,8 +126,8 @@ impl Line {
 
     /// An answer was cut short: makes the end of the connection an error where a plain end would say that it is whole.
     pub(super) fn break_off(&self) {
-        if let (true, Wire::Tcp(stream)) = (self.is_old.load(Relaxed), &self.wire) {
-            match stream.as_ref().set_zero_linger() {
+        if let (true, Some(stream)) = (self.is_old(), self.tcp()) {
+            match stream.set_zero_linger() {
                 Ok(()) => self.breaks_off.store(true, Relaxed),
                 Err(error) => tracing::debug!(%error, "an answer that was cut short ends like a whole one"),
             }
@@ -182,8 +201,7 @@ pub(super) struct LineIo {
     line: Arc<Line>,
     /// What closes our direction of a TCP stream, at the latest when it is dropped.
     closer: Option<OwnedWriteHalf>,
-    idle: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
+    stall: Stall,
     /// hyper looks for a hang-up with each piece that it writes.
     reads: Woken,
 }
@@ -200,18 +218,35 @@ impl LineIo {
             Wire::Tcp(half) => write_tcp(cx, half.as_ref()),
             Wire::Other(stream) => write(cx, Pin::new(&mut **Wire::lock(stream))),
         };
-        if result.is_ready() {
-            self.stalled = None;
-            return result;
+        self.stall.poll(cx, self.line.idle, result)
+    }
+}
+
+/// Since when a client has taken nothing.
+#[derive(Default)]
+pub(super) struct Stall(Option<Pin<Box<Sleep>>>);
+
+impl Stall {
+    /// What a write has come to, or that the client has taken nothing for too long.
+    pub(super) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        idle: Duration,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.0 = None;
+            return written;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.idle)));
+        let stalled = self.0.get_or_insert_with(|| Box::pin(sleep(idle)));
         ready!(stalled.as_mut().poll(cx));
         let message = "the client took nothing for too long";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }
 
-fn poll_tcp(
+/// Writes once that is possible.
+pub(super) fn poll_tcp(
     cx: &mut Context<'_>,
     stream: &TcpStream,
     write: impl Fn(&TcpStream) -> io::Result<usize>,
@@ -276,6 +311,8 @@ impl AsyncWrite for LineIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper asks for this once it has written all.
+        self.line.lane.wrote_all();
         self.poll_io(cx, |cx, io| io.poll_flush(cx), |_, _| Poll::Ready(Ok(())))
     }
 

@@ -11,7 +11,7 @@
 //! | whose it is, and what that key opens | `keys`, `rights`, `permit`, `rate` |
 //! | what goes with it | `trace`, `forwarded`, `timeouts`, `held` (its body) |
 //! | what comes back | `body`, `refusal`, `local` (answers of our own), `usage` (tokens), `renamed` (the model's name), `upgrade` (WebSockets) |
-//! | the listener | `server`, `line` (one connection), `preface`, `http2`, `tls`, `peer` |
+//! | the listener | `server`, `line` (one connection), `lane` (events), `preface`, `http2`, `tls`, `peer` |
 //!
 //! # The words of the wire
 //!
@@ -129,6 +129,7 @@ mod http2;
 mod intake;
 #[cfg(feature = "keys")]
 mod keys;
+mod lane;
 mod line;
 mod local;
 mod metered;

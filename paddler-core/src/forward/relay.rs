@@ -37,9 +37,7 @@ pub(super) struct Relay {
     body: Body,
     lease: Option<Lease>,
     /// Made when a byte is first waited for: a short answer never does.
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Made then, too: a server asks more than once for each event, and is told at once that nothing has come since.
-    woken: Option<Woken>,
+    timer: Option<(Pin<Box<Sleep>>, Woken)>,
     /// When the next byte has to be here, while one is waited for. Time in which the client takes nothing is not waiting.
     due: Option<Instant>,
     stages: Stages,
@@ -131,7 +129,6 @@ impl Relay {
         let mut relay = Self {
             body,
             lease: Some(lease),
-            woken: None,
             timer: None,
             due: None,
             stages,
@@ -280,18 +277,22 @@ impl Relay {
             stages.ends.map_or(due, |ends| due.min(ends))
         };
         let due = *self.due.get_or_insert_with(set);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        // The timer is not moved with each byte. If it is set too early, it fires in vain once in a while and is set anew.
+        // The timer is not moved with each byte, nor asked. If it is set too early, it fires in vain once in a while and is set anew.
+        let made = || (Box::pin(sleep_until(due)), Woken::new());
+        let (timer, woken) = self.timer.get_or_insert_with(made);
         if timer.deadline() > due {
             timer.as_mut().reset(due);
+            *woken = Woken::new();
         }
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= due {
-                return Poll::Ready(());
+        woken.poll(cx, |cx| {
+            loop {
+                ready!(timer.as_mut().poll(cx));
+                if timer.deadline() >= due {
+                    return Poll::Ready(());
+                }
+                timer.as_mut().reset(due);
             }
-            timer.as_mut().reset(due);
-        }
+        })
     }
 }
 
@@ -365,16 +366,7 @@ impl HttpBody for Relay {
         if let Some(error) = this.broken.take() {
             return this.cut(BROKE_OFF, error);
         }
-        let Some(mut woken) = this.woken.take() else {
-            let polled = this.poll_body(cx);
-            if polled.is_pending() {
-                this.woken = Some(Woken::new());
-            }
-            return polled;
-        };
-        let polled = woken.poll(cx, |cx| this.poll_body(cx));
-        this.woken = Some(woken);
-        polled
+        this.poll_body(cx)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -22,6 +22,7 @@ use super::accept::{Connection, Io, Peer};
 use super::body::Body;
 #[cfg(feature = "http2")]
 use super::http2;
+use super::lane::{Answer, beside};
 use super::line::{Line, LineIo};
 use super::server::ServeOptions;
 use super::upgrade::Within;
@@ -55,6 +56,14 @@ where
         async move {
             stopping.wait_for(|stop| *stop).await.ok();
         }
+    }
+
+    /// Whether bytes go over the line as they are.
+    fn in_clear(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return !self.over_tls;
+        #[cfg(not(feature = "tls"))]
+        true
     }
 
     fn answer(&self, mut request: Request<Incoming>) -> impl Future<Output = Response<Body>> + use<S> {
@@ -101,10 +110,10 @@ where
     let result = {
         let speaking = pin!(speak(io, line.clone(), serving));
         // How it ended by itself counts first.
-        before(speaking, pin!(line.hung_up())).await
+        beside(&line, pin!(before(speaking, pin!(line.hung_up())))).await
     };
-    // The client has hung up: all that went on for it is dropped.
-    let Some(result) = result else { return };
+    // The client has hung up, or takes nothing: all that went on for it is dropped.
+    let Some(Some(result)) = result else { return };
     if let Err(error) = &result {
         tracing::debug!(%error, "a client's connection has ended");
     }
@@ -249,13 +258,14 @@ where
     let stop = serving.stop();
     let mut connection = pin!({
         let (builder, watched) = (builder(&serving.options), line.clone());
+        let in_clear = serving.in_clear();
         let service = service_fn(move |request: Request<Incoming>| {
             watched.asked(request.version());
             let (answer, watched) = (serving.answer(request), watched.clone());
             async move {
                 let answer = answer.await;
                 watched.answered(answer.headers().contains_key(CONNECTION));
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(Answer::of(answer, &watched, in_clear))
             }
         });
         builder

@@ -21,7 +21,7 @@ mod reserve;
 mod rooms;
 mod settling;
 mod spec;
-mod sync;
+pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "proxy")]

@@ -1,10 +1,13 @@
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake as _, Waker};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
+use super::bell::Bell;
 use super::*;
 
 #[tokio::test(start_paused = true)]
