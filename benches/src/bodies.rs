@@ -24,7 +24,7 @@ const BOUNDARY: &str = "7d8f2a41-form-boundary";
 
 impl Sample {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::SMALL,
         Self::new("chat/64KiB", 64 << 10, CHAT, chat),
         Self::new("model_last/64KiB", 64 << 10, CHAT, model_last),
@@ -37,6 +37,8 @@ impl Sample {
         Self::new("generate/8KiB", 8 << 10, "/v2/models/base/generate", generate),
         Self::new("form/1MiB", 1 << 20, "/v1/audio/transcriptions", form),
         Self::new("prose/1MiB", 1 << 20, CHAT, prose),
+        Self::new("dashes/1MiB", 1 << 20, CHAT, dashes),
+        Self::new("json/1MiB", 1 << 20, CHAT, json),
         Self::new("chinese/1MiB", 1 << 20, CHAT, chinese),
         Self::new("unicode/1MiB", 1 << 20, CHAT, unicode),
         Self::new("image/1MiB", 1 << 20, CHAT, image),
@@ -153,6 +155,19 @@ const PROSE: &str =
 /// One message of it.
 fn prose(bytes: usize) -> String {
     message(bytes, PROSE)
+}
+
+/// English text of which little is not ASCII, and that in escapes: what the program `proxies` sends as `large`.
+fn dashes(bytes: usize) -> String {
+    let text = r#"Say in one word how it goes, and why \u2014 or \"nothing\".\n"#;
+    message(bytes, text)
+}
+
+/// JSON within JSON, as the arguments of calls are written.
+fn json(bytes: usize) -> String {
+    let text =
+        r#"{\"path\": \"src\\\\main.rs\", \"text\": \"fn main() {\\n\\tprintln!(\\\"Hello\\\");\\n}\\n\"}\n"#;
+    message(bytes, text)
 }
 
 /// Text of three bytes a character.

@@ -298,6 +298,34 @@ fn prompts_are_counted_as_engines_run_them() {
 }
 
 #[test]
+fn token_ids_are_counted_however_they_are_written() {
+    for between in [",", ", ", " ,", ",  ", ",\n"] {
+        for count in [1, 2, 20, 40, 61] {
+            let ids: Vec<String> = (0..count).map(|id| (id * id * id % 1009).to_string()).collect();
+            let list = ids.join(between);
+            for (body, prompts) in [
+                (format!(r#"{{"prompt":[{list}]}}"#), 1),
+                (format!(r#"{{"prompt":[[{list}],[{list}, -1]]}}"#), 2),
+            ] {
+                let scanned = accepted(&body);
+                let expected = if prompts == 1 { count } else { 2 * count + 1 };
+                assert_eq!(
+                    (scanned.prompts, scanned.token_ids),
+                    (Some(prompts), expected),
+                    "{body}"
+                );
+            }
+            // What is wrong among them is found where it is.
+            for (wrong, before) in [("01", 1), ("1 2", 2), (",", 0), ("1.", 2), ("-", 1), ("1x", 1)] {
+                let start = format!(r#"{{"input":[{list}{between}"#);
+                let (_, offset) = fault(format!("{start}{wrong},{list}]}}"));
+                assert_eq!(offset, (start.len() + before) as u64, "{start}{wrong}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_failed_scanner_stays_failed() {
     let mut scanner = Scanner::new(ScanLimits::default());
     scanner.feed(b"{\"a\"").unwrap();

@@ -208,6 +208,13 @@ impl Capture {
         self.value(place, value, span)
     }
 
+    /// So many more after a whole number in the same array: but for their count they say what it said.
+    pub(super) fn more_numbers(&mut self, place: Place, count: u32) {
+        if let Field::Text(index) = self.field {
+            self.tally(index, place, Value::Count(0), count);
+        }
+    }
+
     pub(super) fn literal(
         &mut self,
         place: Place,
@@ -236,13 +243,14 @@ impl Capture {
             if self.part != Part::Other {
                 self.part(value);
             }
-            self.tally(index, place, value);
+            self.tally(index, place, value, 1);
             return Ok(());
         }
         self.other(place, value, span)
     }
 
     /// The value of a key that says what it is: null is none.
+    #[inline(never)]
     fn part(&mut self, value: Value) {
         let given = matches!(value, Value::String | Value::Object);
         match std::mem::replace(&mut self.part, Part::Other) {
@@ -259,6 +267,7 @@ impl Capture {
     }
 
     /// A value that stands nowhere in a prompt.
+    #[inline(never)]
     fn other(&mut self, place: Place, value: Value, span: Range<u64>) -> Result<(), Box<Fault>> {
         if self.is_adapter(place) {
             self.adapter(place, value);
@@ -311,18 +320,20 @@ impl Capture {
         }
     }
 
-    fn tally(&mut self, index: usize, place: Place, value: Value) {
+    /// So many values of one kind.
+    #[inline]
+    fn tally(&mut self, index: usize, place: Place, value: Value, count: u32) {
         let tally = &mut self.tallies[index];
         let integer = matches!(value, Value::Count(_) | Value::Negative);
         if place.depth == 1 {
             tally.present = value != Value::Null;
             tally.items = u32::from(value != Value::Array);
         } else if place.depth == 2 && place.in_array {
-            tally.items = tally.items.saturating_add(1);
+            tally.items = tally.items.saturating_add(count);
             tally.has_integers |= integer;
         }
         if integer && place.in_array && matches!(index, PROMPT | INPUT) {
-            tally.token_ids += 1;
+            tally.token_ids += u64::from(count);
         }
     }
 

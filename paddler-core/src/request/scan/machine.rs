@@ -9,7 +9,7 @@ mod token;
 use super::capture::{Capture, Fault, Place};
 use super::error::{ScanError, ScanErrorKind};
 use super::field::{Literal, Number};
-use super::text::{Decoder, plain_run};
+use super::text::{Decoder, ascii_run};
 
 const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
 
@@ -79,6 +79,12 @@ pub(super) struct Machine {
     number: Number,
 }
 
+/// Where it goes on if there is one space here, as many put it after `,` and `:`.
+#[inline]
+fn after_space(bytes: &[u8], at: usize) -> usize {
+    at + usize::from(bytes.get(at) == Some(&b' '))
+}
+
 /// Where to go on. Errors are boxed, so that what goes well fits in registers.
 type Step = Result<usize, Box<ScanError>>;
 
@@ -137,7 +143,7 @@ impl Machine {
     #[inline]
     fn after(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         match bytes[at] {
-            b',' => self.state = if self.in_array() { State::Value } else { State::Key },
+            b',' => return self.next(bytes, after_space(bytes, at + 1), capture),
             b']' if self.in_array() => self.close(capture),
             b'}' if !self.in_array() => self.close(capture),
             _ => return self.white_space(bytes, at),
@@ -145,13 +151,25 @@ impl Machine {
         Ok(at + 1)
     }
 
+    /// Goes on after a comma.
+    #[inline]
+    fn next(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        if self.in_array() {
+            self.state = State::Value;
+            return Ok(at);
+        }
+        self.state = State::Key;
+        // As this state would, without the way to it.
+        if bytes.get(at) == Some(&b'"') {
+            return self.key(bytes, at, capture);
+        }
+        Ok(at)
+    }
+
     #[inline]
     fn value(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         match bytes[at] {
-            b'"' => {
-                self.begin_string(at, capture);
-                self.string(bytes, at + 1, capture)
-            }
+            b'"' => self.begin_string(bytes, at, capture),
             b'{' => self.open(false, at, capture),
             b'[' => self.open(true, at, capture),
             b'0'..=b'9' | b'-' => self.begin_number(bytes, at, capture),
@@ -179,19 +197,30 @@ impl Machine {
             _ => return self.white_space(bytes, at),
         }
         let rest = &bytes[at + 1..];
-        let run = plain_run(rest);
-        if run.ascii && rest.get(run.len) == Some(&b'"') {
-            capture.key(self.depth, &rest[..run.len]);
-            let next = at + run.len + 2;
-            // As if the state were `Colon`, which it would be for no longer than a byte.
-            let colon = bytes.get(next) == Some(&b':');
-            self.state = if colon { State::Value } else { State::Colon };
-            return Ok(next + usize::from(colon));
+        let len = ascii_run(rest);
+        if rest.get(len) == Some(&b'"') {
+            capture.key(self.depth, &rest[..len]);
+            return self.colon(bytes, at + len + 2, capture);
         }
         self.in_key = true;
         self.state = State::String;
         capture.key_begins();
         Ok(at + 1)
+    }
+
+    /// Goes on after a key: over the colon and to the end of a string, if they follow at once, as they nearly always do.
+    #[inline]
+    fn colon(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+        if bytes.get(at) != Some(&b':') {
+            self.state = State::Colon;
+            return Ok(at);
+        }
+        self.state = State::Value;
+        let at = after_space(bytes, at + 1);
+        if bytes.get(at) == Some(&b'"') {
+            return self.begin_string(bytes, at, capture);
+        }
+        Ok(at)
     }
 
     /// After a key, before the body's object, and after it.

@@ -15,6 +15,7 @@
 //! Of the top-level keys it reads the value, with the key's escapes decoded. A key that comes twice counts as it came
 //! last, as it does for engines; `model` is the exception, see [`AskedModel`].
 
+mod block;
 mod capture;
 mod error;
 mod field;

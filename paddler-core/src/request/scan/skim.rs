@@ -1,24 +1,29 @@
 //! How long is a string that nobody keeps, and where does it end?
 //!
-//! Almost all of a body is such strings: prompts and images, of which only the length is asked. Two passes over blocks of
-//! bytes do the work, each a loop without branches that the compiler turns into vector instructions. The blocks that
-//! they leave, with an end or a rare escape in them, are gone through by words and byte by byte.
+//! Almost all of a body is such strings: prompts and images, of which only the length is asked. They are gone through by
+//! blocks. In a block without escapes there is nothing to do, in one with escapes as text has them little: how
+//! many there are, and what those come to that are written in digits. What is rare, and the end of a string, is gone through
+//! escape by escape.
 
-use super::text::plain_run;
+use super::block::{BLOCK, Escapes, Special, plain};
+use super::text::{Run, ascii_run};
 
-/// How many bytes a pass looks at in one go: enough to be worth the answer at its end.
-const BLOCK: usize = 64;
+/// Most strings are shorter, and for them a block is much.
+const SHORT: usize = 16;
 
-/// For so many blocks after an escape another one is expected.
+/// So many bytes of digits are taken in one go.
+const RUN: u32 = 1 << 12;
+
+/// For so many blocks after an escape, and at the start, something special is expected in each.
 const EXPECTED: u32 = 8;
 
-/// The values of hex digits, and 0xFF for all else.
-const HEX: [u8; 256] = {
-    let mut values = [0xFF; 256];
+/// The values of hex digits. All else has a bit above the lowest sixteen, also when it is shifted as the first of four.
+const HEX: [u32; 256] = {
+    let mut values = [0x1_0000; 256];
     let mut value = 0;
     while value < 16 {
-        values[b"0123456789abcdef"[value] as usize] = value as u8;
-        values[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        values[b"0123456789abcdef"[value] as usize] = value as u32;
+        values[b"0123456789ABCDEF"[value] as usize] = value as u32;
         value += 1;
     }
     values
@@ -37,156 +42,206 @@ pub(super) struct Skimmed {
 }
 
 /// Skims what follows a `"`, or an escape.
+#[inline]
 pub(super) fn skim(bytes: &[u8]) -> Skimmed {
-    let mut skim = Skim::default();
-    while skim.step(bytes) {
-        skim.blocks(bytes);
+    let near = &bytes[..bytes.len().min(SHORT)];
+    let len = ascii_run(near);
+    if near.get(len) == Some(&b'"') {
+        return Skimmed {
+            len,
+            decoded: len,
+            ascii: true,
+        };
     }
-    Skimmed {
-        len: skim.at,
-        decoded: skim.at - skim.saved,
-        ascii: !skim.high,
-    }
+    blocks(bytes, len)
 }
 
-#[derive(Default)]
-struct Skim {
-    at: usize,
-    /// How much shorter the text is than what stands for it.
-    saved: usize,
-    /// Whether there was a byte that is not ASCII.
-    high: bool,
-    /// Blocks that are likely to have escapes in them.
-    expected: u32,
-}
-
-impl Skim {
-    /// Goes on by up to a block, or to what is special there, and over the escapes that stand there. Whether it goes on.
-    #[inline]
-    fn step(&mut self, bytes: &[u8]) -> bool {
-        let rest = &bytes[self.at..];
-        let near = &rest[..rest.len().min(BLOCK)];
-        let run = plain_run(near);
-        self.at += run.len;
-        self.high |= !run.ascii;
-        if run.len == near.len() {
-            return run.len < rest.len();
-        }
-        while let Some(escape) = escape(&bytes[self.at..]) {
-            self.at += escape.len;
-            self.saved += escape.len - escape.decoded;
-            self.expected = EXPECTED;
-        }
-        bytes
-            .get(self.at)
-            .is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20))
-    }
-
-    /// Goes on by whole blocks, as long as there is nothing in them but text and the usual escapes.
-    fn blocks(&mut self, bytes: &[u8]) {
-        loop {
-            let rest = &bytes[self.at..];
-            let Some(block) = rest.first_chunk() else { return };
-            if self.expected == 0 {
-                let plain = plain(block);
-                if !plain.special {
-                    self.at += BLOCK;
-                    self.high |= plain.high;
-                    continue;
-                }
+/// Goes on after so many bytes of text. All that it knows is in registers.
+#[inline(never)]
+fn blocks(bytes: &[u8], first: usize) -> Skimmed {
+    let (mut at, mut saved, mut high, mut expected) = (first, 0, false, EXPECTED);
+    loop {
+        let rest = &bytes[at..];
+        if expected == 0 {
+            let run = plain_blocks(rest);
+            at += run.len;
+            high |= !run.ascii;
+            if run.len > 0 {
+                continue;
             }
-            let Some(block) = rest.first_chunk() else { return };
-            let pairs = pairs(block);
-            // That a string begins with a `"` which no pair has as its second byte, is its end.
-            if pairs.odd || block[0] == b'"' {
-                return;
-            }
-            // An escape may reach over the end of the block: its second byte has been seen too.
-            self.at += BLOCK + usize::from(block[BLOCK - 1] == b'\\');
-            self.saved += usize::from(pairs.escapes);
-            self.high |= pairs.high;
-            self.expected = if pairs.escapes > 0 {
-                EXPECTED
-            } else {
-                self.expected.saturating_sub(1)
+        }
+        let last;
+        let block = if let Some(block) = rest.first_chunk() {
+            block
+        } else {
+            last = padded(rest);
+            &last
+        };
+        let special = Special::of(block);
+        expected = if special.has_backslashes() {
+            EXPECTED
+        } else {
+            expected.saturating_sub(1)
+        };
+        // By now most are done. An escape that begins with the last byte begins the next block.
+        if let Some(less) = special.simple().and_then(|simple| less(simple, block, rest)) {
+            at += BLOCK - usize::from(block[BLOCK - 1] == b'\\');
+            saved += less as usize;
+            high |= special.odd;
+            continue;
+        }
+        let crossed = cross(special, block, rest);
+        let len = crossed.len as usize;
+        at += len;
+        saved += crossed.less as usize;
+        high |= special.odd && (len >= BLOCK || !rest[..len].is_ascii());
+        if !crossed.goes_on {
+            return Skimmed {
+                len: at,
+                decoded: at - saved,
+                ascii: !high,
             };
         }
     }
 }
 
-struct Plain {
-    special: bool,
-    high: bool,
-}
-
-/// Whether there are special bytes in a block: `"`, `\` or control characters. Flipping the second bit makes `"` the next
-/// one after the control characters, and so both are one comparison (D. Lemire, "Quickly checking whether a string needs
-/// escaping", 2024).
+/// The blocks at the start that hold nothing but text.
 #[inline]
-fn plain(block: &[u8; BLOCK]) -> Plain {
-    let (mut special, mut high) = (false, false);
-    for &byte in block {
-        special |= (byte ^ 2 < 0x21) | (byte == b'\\');
-        high |= byte >= 0x80;
+fn plain_blocks(bytes: &[u8]) -> Run {
+    let (mut len, mut ascii) = (0, true);
+    for block in bytes.as_chunks().0 {
+        let plain = plain(block);
+        if plain.special {
+            break;
+        }
+        len += BLOCK;
+        ascii &= !plain.high;
     }
-    Plain { special, high }
+    Run { len, ascii }
 }
 
-struct Pairs {
-    /// Whether there is anything but text and usual escapes.
-    odd: bool,
-    escapes: u8,
-    high: bool,
+/// What is left of all, and control characters, at which it ends.
+#[cold]
+fn padded(rest: &[u8]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    block[..rest.len()].copy_from_slice(rest);
+    block
 }
 
-/// Looks at each byte of a block together with the next one: a backslash must begin a usual escape, and a `"` must follow
-/// a backslash. As one backslash after another is not usual here, each of them does begin an escape.
+/// How much less the escapes of a block come to than they are, if they are right and each is a character of its own.
 #[inline]
-fn pairs(block: &[u8; BLOCK + 1]) -> Pairs {
-    let (mut odd, mut escapes, mut high) = (false, 0, false);
-    for at in 0..BLOCK {
-        let (byte, next) = (block[at], block[at + 1]);
-        let (escape, quote) = (byte == b'\\', next == b'"');
-        let usual = quote | (next == b'n') | (next == b't') | (next == b'r') | (next == b'/');
-        odd |= (byte < 0x20) | (escape & !usual) | (quote & !escape);
-        escapes += u8::from(escape);
-        high |= byte >= 0x80;
+fn less(escapes: Escapes<impl Iterator<Item = usize>>, block: &[u8; BLOCK], rest: &[u8]) -> Option<u32> {
+    let mut less = escapes.count;
+    for at in escapes.escaped {
+        match block[at] {
+            b'n' | b't' | b'r' | b'/' | b'b' | b'f' => {}
+            b'u' => {
+                let unit = unit(rest.get(at + 1..at + 5)?)?;
+                // Where one follows another there are many, for `cross`.
+                if rest.get(at + 5..at + 7) == Some(b"\\u") {
+                    return None;
+                }
+                less += 5 - encoded(unit)?;
+            }
+            _ => return None,
+        }
     }
-    Pairs { odd, escapes, high }
+    Some(less)
+}
+
+/// How far it goes in a block, or a little over its end.
+struct Crossed {
+    len: u32,
+    /// How much less these bytes come to.
+    less: u32,
+    /// Whether the string goes on.
+    goes_on: bool,
+}
+
+/// Goes over a block in which backslashes follow each other or something is rare, or to the end of the string if that is in it.
+// JSON within JSON is here all the time, and a call is much for it.
+#[inline(always)]
+fn cross(special: Special, block: &[u8; BLOCK], rest: &[u8]) -> Crossed {
+    let marks = special.marks(block);
+    if let Some(less) = marks.whole().and_then(|whole| less(whole, block, rest)) {
+        return Crossed {
+            len: BLOCK as u32,
+            less,
+            goes_on: true,
+        };
+    }
+    let text = !marks.ends & marks.ends.wrapping_sub(1);
+    let mut crossed = Crossed {
+        len: text.trailing_ones(),
+        less: 0,
+        goes_on: marks.ends == 0,
+    };
+    let mut escapes = marks.escapes & text;
+    while escapes != 0 {
+        let at = escapes.trailing_zeros();
+        let Some(escape) = escape(&rest[at as usize..]) else {
+            crossed.len = at;
+            crossed.goes_on = false;
+            break;
+        };
+        let end = at + escape.len;
+        crossed.less += escape.less;
+        crossed.len = crossed.len.max(end);
+        escapes &= u64::MAX.checked_shl(end).unwrap_or(0);
+    }
+    crossed
 }
 
 struct Escape {
-    len: usize,
-    decoded: usize,
+    len: u32,
+    less: u32,
 }
 
-/// The escape at the start, if it is right and whole.
+/// The escape at the start, if it is right and whole, and if it is in digits those that follow it.
 #[inline]
 fn escape(bytes: &[u8]) -> Option<Escape> {
-    let (len, decoded) = match bytes {
-        [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => (2, 1),
-        [b'\\', b'u', rest @ ..] => match unit(rest)? {
-            0..0x80 => (6, 1),
-            0x80..0x800 => (6, 2),
-            0xD800..0xDC00 => match rest.get(4..)? {
-                [b'\\', b'u', low @ ..] if matches!(unit(low)?, 0xDC00..0xE000) => (12, 4),
-                _ => return None,
-            },
-            0xDC00..0xE000 => return None,
-            _ => (6, 3),
-        },
-        _ => return None,
-    };
-    Some(Escape { len, decoded })
+    if let [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] = bytes {
+        return Some(Escape { len: 2, less: 1 });
+    }
+    let (mut len, mut less) = (0, 0);
+    while len < RUN
+        && let Some(first) = in_digits(&bytes[len as usize..])
+    {
+        if let Some(encoded) = encoded(first) {
+            len += 6;
+            less += 6 - encoded;
+        } else if first < 0xDC00 && matches!(in_digits(&bytes[len as usize + 6..]), Some(0xDC00..0xE000)) {
+            len += 12;
+            less += 12 - 4;
+        } else {
+            break;
+        }
+    }
+    (len > 0).then_some(Escape { len, less })
+}
+
+/// The value of the `\u` escape at the start.
+#[inline]
+fn in_digits(bytes: &[u8]) -> Option<u32> {
+    match bytes.first_chunk::<6>()? {
+        [b'\\', b'u', digits @ ..] => unit(digits),
+        _ => None,
+    }
 }
 
 /// The value of the four hex digits at the start.
 #[inline]
 fn unit(bytes: &[u8]) -> Option<u32> {
-    let digits = bytes.first_chunk::<4>()?.map(|digit| HEX[usize::from(digit)]);
-    let [a, b, c, d] = digits.map(u32::from);
-    // A byte that is no digit has bits above the lowest four.
-    ((a | b | c | d) < 16).then_some(a << 12 | b << 8 | c << 4 | d)
+    let [a, b, c, d] = bytes.first_chunk::<4>()?.map(|digit| HEX[usize::from(digit)]);
+    let unit = a << 12 | b << 8 | c << 4 | d;
+    (unit < 0x1_0000).then_some(unit)
+}
+
+/// How many bytes a character has in UTF-8, unless it is half of a surrogate pair.
+#[inline]
+fn encoded(unit: u32) -> Option<u32> {
+    let len = 1 + u32::from(unit >= 0x80) + u32::from(unit >= 0x800);
+    (unit & 0xF800 != 0xD800).then_some(len)
 }
 
 #[cfg(test)]
@@ -195,54 +250,62 @@ mod tests {
 
     /// The same, a byte at a time.
     fn slowly(bytes: &[u8]) -> Skimmed {
-        let (mut len, mut saved) = (0, 0);
+        let (mut len, mut decoded) = (0, 0);
         while let Some(&byte) = bytes.get(len) {
             let taken = match byte {
-                b'\\' => escape(&bytes[len..]).map(|escape| (escape.len, escape.decoded)),
+                b'\\' => escape_slowly(&bytes[len..]),
                 b'"' | 0..0x20 => None,
                 _ => Some((1, 1)),
             };
             let Some((from, to)) = taken else { break };
             len += from;
-            saved += from - to;
+            decoded += to;
         }
         Skimmed {
             len,
-            decoded: len - saved,
+            decoded,
             ascii: bytes[..len].is_ascii(),
         }
     }
 
+    /// How long the escape at the start is, and what it comes to.
+    fn escape_slowly(bytes: &[u8]) -> Option<(usize, usize)> {
+        if bytes.get(1).is_some_and(|byte| b"\"\\/bfnrt".contains(byte)) {
+            return Some((2, 1));
+        }
+        let unit = |at: usize| {
+            let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+            u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+        };
+        let decoded = |units: &[u16]| char::decode_utf16(units.iter().copied()).next()?.ok();
+        let (first, second) = (unit(0)?, unit(6));
+        let alone = decoded(&[first]).map(|character| (6, character.len_utf8()));
+        alone.or_else(|| Some((12, decoded(&[first, second?])?.len_utf8())))
+    }
+
     #[test]
     fn what_is_special_is_found_wherever_it_stands_in_a_block() {
-        let pieces = [
-            "\"",
-            "\\",
-            "\\\"",
-            "\\\\",
-            "\\\\\"",
-            "\\n",
-            "\\b",
-            "\\x",
-            "\\u",
-            "\\u00e9",
-            "\\ud83d\\ude00",
-            "\\ud83d",
-            "\\ude00",
-            "\n",
-            "\u{1f}",
-            " ",
-            "!",
-            "#",
-            "]",
-            "\u{7f}",
-            "é",
+        let escapes = r#"" \ \" \\ \\" \\\ \\\" \\n \\\n \\u \n \b \/ \x \é \u \u00e \u00e9 \u2014 \u0022 \u000a \u20"4 \u20\n4 \u201g
+            \u4e2d\u6587 \ud83d\ude00 \ud83d\ude00\u00e9 \ud83d \ud83d\n \ud83d\u0041 \ude00 \ud83d\ud83d \ud83d\ud83d\ude00
+            \ud83d\ude0 \\ud83d\ude00"#;
+        let others = [
+            "\\\n", "\n", "\u{1f}", " ", "!", "#", "]", "\u{7f}", "é", "中", "😀",
         ];
-        // Blocks that are plain, that have an escape each, and that have one which is not usual.
-        for filling in ["some text", "a line\\n", "a \\\\ sign"] {
+        let pieces: Vec<&str> = escapes.split_whitespace().chain(others).collect();
+        // Blocks that are plain, that have escapes of each kind, and that are not ASCII.
+        for filling in [
+            "some text",
+            "a line\\n",
+            "a \\\\ sign",
+            "a \\\"word\\\"",
+            "a dash \\u2014",
+            "\\u4e2d\\u6587",
+            "\\\\\\\"",
+            "words é",
+        ] {
             let text = filling.repeat(4 * BLOCK / filling.len() + 1);
-            for before in 0..3 * BLOCK {
-                for piece in pieces {
+            for before in (0..2 * BLOCK).filter(|before| text.is_char_boundary(*before)) {
+                for piece in &pieces {
                     for after in [
                         "",
                         "n",
@@ -254,6 +317,37 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Where one block follows another in all ways: with a new rule for each, from the same few pieces.
+    #[test]
+    fn long_strings_are_skimmed_as_they_are_read_slowly() {
+        let pieces = [
+            "text ",
+            "a long run of text without anything special in it, and so on. ",
+            "\\n",
+            "\\\"",
+            "\\\\",
+            "\\u2014",
+            "\\ud83d\\ude00",
+            "é",
+            "\\/",
+            "\\u4e2d\\u6587\\u4e2d",
+        ];
+        let mut state: u64 = 1;
+        for _ in 0..2000 {
+            let mut text = String::new();
+            // The more often one is drawn, the more of its kind follow each other.
+            while text.len() < 1500 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let piece = pieces[(state >> 33) as usize % pieces.len()];
+                text.push_str(&piece.repeat(1 + (state >> 60) as usize));
+            }
+            text.push('"');
+            let bytes = text.as_bytes();
+            assert_eq!(skim(bytes), slowly(bytes), "{text}");
+            assert_eq!(skim(bytes).len, bytes.len() - 1, "{text}");
         }
     }
 

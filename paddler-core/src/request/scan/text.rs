@@ -20,39 +20,41 @@ pub(super) struct Run {
 /// The run at the start of some bytes.
 #[inline]
 pub(super) fn plain_run(bytes: &[u8]) -> Run {
-    let (mut len, mut seen) = (0, 0);
+    let known = ascii_run(bytes);
+    let rest = &bytes[known..];
+    let len = rest
+        .iter()
+        .position(|byte| !is_plain(*byte))
+        .unwrap_or(rest.len());
+    Run {
+        len: known + len,
+        ascii: rest[..len].is_ascii(),
+    }
+}
+
+/// How many bytes at the start have no meaning of their own, and are ASCII.
+#[inline]
+pub(super) fn ascii_run(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
+    for (at, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
         let marks = special(word);
         if marks != 0 {
             // The lowest mark is exact; those above it may be carried over from it.
-            let before = marks.trailing_zeros() / 8;
-            seen |= word & !(u64::MAX << (before * 8));
-            return Run {
-                len: len + before as usize,
-                ascii: seen & HIGHS == 0,
-            };
+            return at * 8 + marks.trailing_zeros() as usize / 8;
         }
-        seen |= word;
-        len += 8;
     }
-    for byte in rest.iter().take_while(|byte| is_plain(**byte)) {
-        seen |= u64::from(*byte);
-        len += 1;
-    }
-    Run {
-        len,
-        ascii: seen & HIGHS == 0,
-    }
+    let is_text = |byte: &&u8| is_plain(**byte) && byte.is_ascii();
+    bytes.len() - rest.len() + rest.iter().take_while(is_text).count()
 }
 
-/// Marks, in the high bit, the bytes of a word that are `"`, `\` or below 0x20.
+/// Marks, in the high bit, the bytes of a word that are `"`, `\`, below 0x20 or not ASCII. Without the last, a difference has
+/// this bit where it is below 0.
 fn special(word: u64) -> u64 {
     let quote = word ^ (ONES * b'"' as u64);
     let backslash = word ^ (ONES * b'\\' as u64);
-    let control = word.wrapping_sub(ONES * 0x20) & !word;
-    (control | (quote.wrapping_sub(ONES) & !quote) | (backslash.wrapping_sub(ONES) & !backslash)) & HIGHS
+    let below = quote.wrapping_sub(ONES) | backslash.wrapping_sub(ONES) | word.wrapping_sub(ONES * 0x20);
+    (below | word) & HIGHS
 }
 
 fn is_plain(byte: u8) -> bool {
@@ -206,6 +208,12 @@ mod tests {
                         Run { len: expected, ascii },
                         "{byte:#x} at {at} of {length}"
                     );
+                    let expected = if is_plain(byte) && byte.is_ascii() {
+                        length
+                    } else {
+                        at
+                    };
+                    assert_eq!(ascii_run(&bytes), expected, "{byte:#x} at {at} of {length}");
                 }
             }
         }

@@ -1,27 +1,45 @@
 //! What stands in a string, a number or a literal, and is it whole?
 
+use super::super::block::numbers;
 use super::super::capture::Capture;
 use super::super::error::{ScanError, ScanErrorKind};
 use super::super::field::{Literal, Number};
-use super::super::skim::skim;
+use super::super::skim::{Skimmed, skim};
 use super::super::text::{BadUtf8, plain_run};
 use super::{Machine, Numeral, State, Step};
 
 impl Machine {
-    #[inline]
-    pub(super) fn begin_string(&mut self, at: usize, capture: &mut Capture) {
+    /// Takes a whole string, if all of it is here, is ASCII and is not kept, or else what is here of it.
+    pub(super) fn begin_string(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         self.token = self.position(at);
         self.in_key = false;
         self.state = State::String;
         capture.string_begins(self.place());
+        if capture.keeps() {
+            return self.string(bytes, at + 1, capture);
+        }
+        let rest = &bytes[at + 1..];
+        let skimmed = skim(rest);
+        let end = at + 1 + skimmed.len;
+        if skimmed.ascii && bytes.get(end) == Some(&b'"') {
+            capture.count(skimmed.decoded);
+            return self.end_value(end, capture);
+        }
+        let at = self.counted_text(bytes, at + 1, skimmed, capture)?;
+        self.after_text(bytes, at, capture)
     }
 
+    /// Goes on in a string whose start is known.
     pub(super) fn string(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         let at = if self.in_key || capture.keeps() {
             self.kept_text(bytes, at, capture)?
         } else {
-            self.counted_text(bytes, at, capture)?
+            self.counted_text(bytes, at, skim(&bytes[at..]), capture)?
         };
+        self.after_text(bytes, at, capture)
+    }
+
+    fn after_text(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
         match bytes.get(at) {
             None => Ok(at),
             Some(b'"') => self.end_string(at, capture),
@@ -45,10 +63,10 @@ impl Machine {
         Ok(at + run.len)
     }
 
-    /// Goes on to what is special, and no usual escape, in a string whose length alone is asked. Says where it is.
-    fn counted_text(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> Step {
+    /// Goes over what was skimmed of a string whose length alone is asked, to what is special and no usual escape. Says
+    /// where it is.
+    fn counted_text(&mut self, bytes: &[u8], at: usize, skimmed: Skimmed, capture: &mut Capture) -> Step {
         let rest = &bytes[at..];
-        let skimmed = skim(rest);
         if skimmed.len > 0 {
             self.decoder.end(|text| capture.text(false, text));
         }
@@ -68,16 +86,22 @@ impl Machine {
     fn end_string(&mut self, at: usize, capture: &mut Capture) -> Step {
         let in_key = self.in_key;
         self.decoder.end(|text| capture.text(in_key, text));
-        if in_key {
-            capture.key_ends(self.depth);
-            self.state = State::Colon;
-        } else {
-            let span = self.token..self.position(at) + 1;
-            capture
-                .string_ends(self.place(), span)
-                .map_err(|fault| self.fault(*fault))?;
-            self.after_value();
+        if !in_key {
+            return self.end_value(at, capture);
         }
+        capture.key_ends(self.depth);
+        self.state = State::Colon;
+        Ok(at + 1)
+    }
+
+    /// Ends a string that is a value.
+    #[inline]
+    fn end_value(&mut self, at: usize, capture: &mut Capture) -> Step {
+        let span = self.token..self.position(at) + 1;
+        capture
+            .string_ends(self.place(), span)
+            .map_err(|fault| self.fault(*fault))?;
+        self.after_value();
         Ok(at + 1)
     }
 
@@ -142,12 +166,34 @@ impl Machine {
             _ => {
                 let end = at + self.number.push_all(&bytes[at..]);
                 if matches!(bytes.get(end), Some(b',' | b']' | b'}')) {
-                    return self.end_number(true, end, capture);
+                    let end = self.end_number(true, end, capture)?;
+                    return Ok(self.more_numbers(bytes, end, capture));
                 }
                 return self.number(bytes, end, Numeral::Integer, capture);
             }
         };
         self.number(bytes, at + 1, numeral, capture)
+    }
+
+    /// Goes on after a number in an array over those that are like it. Token ids come by the thousand.
+    #[inline]
+    fn more_numbers(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> usize {
+        if !self.in_array() || bytes[at] != b',' {
+            return at;
+        }
+        let (mut end, mut count) = (at + 1, 0);
+        while let Some(numbers) = bytes[end..].first_chunk().and_then(numbers)
+            && numbers.count > 0
+        {
+            end += numbers.len;
+            count += numbers.count;
+        }
+        if count == 0 {
+            return at;
+        }
+        capture.more_numbers(self.place(), count);
+        self.state = State::Value;
+        end
     }
 
     #[inline]
