@@ -20,7 +20,7 @@ use paddler_core::schedule::{
     filter_fn, trees,
 };
 use paddler_core::status::{Adapters, Health, Report, Snapshot, SnapshotRecord, StatusBoard, StatusEvent};
-use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamId};
+use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamId, UpstreamIndex};
 use pool::spec;
 use proptest::collection::vec;
 use proptest::option;
@@ -508,8 +508,14 @@ fn by_words() -> Vec<(AnyFilter, AnyFilter)> {
     }
     let room = |cx: &PickCx<'_>, upstream| cx.adapters(upstream).is_some_and(|(active, max)| active < max);
     let age = Duration::from_secs(10);
+    let has_room = |cx: &PickCx<'_>, upstream| {
+        let (own, asked) = (cx.snapshot.ledger().own_load(upstream), cx.facts.weight);
+        own.limit
+            .is_none_or(|limit| asked == 0 || own.weight == 0 && limit > 0 || own.weight + asked <= limit)
+    };
     let mut pairs = vec![
         pair(slot(), |cx, upstream| cx.fits(upstream)),
+        pair(slot(), has_room),
         pair(fresh(age), move |cx, upstream| {
             cx.age(upstream).is_some_and(|is| is <= age)
         }),
@@ -567,6 +573,55 @@ fn filters_by_words_agree_with_their_rules_for_one() {
                 why.survivors
             };
             prop_assert_eq!(kept(by_words), kept(rule));
+            Ok(())
+        },
+    );
+}
+
+/// A cost that is asked of one upstream at a time, whatever it could do.
+#[derive(Debug)]
+struct OneByOne(Arc<dyn Cost>);
+
+impl Cost for OneByOne {
+    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
+        self.0.cost(cx, upstream)
+    }
+}
+
+#[test]
+fn who_costs_least_is_the_same_for_many_at_once_and_one_by_one() {
+    hold(
+        1_000,
+        (members(), cost(), question(), signals()),
+        |(members, cost, question, signals)| {
+            let picked = |cost: Arc<dyn Cost>| {
+                let tree = pool::tree(signals, [Node::least(cost)]);
+                let (_board, snapshot, _leases) = build(tree, &members);
+                let outcome = question.put(|ask| snapshot.pick(ask, &mut Scratch::default(), &mut ()));
+                snapshot.ids(&outcome)
+            };
+            prop_assert_eq!(picked(cost.clone()), picked(Arc::new(OneByOne(cost))));
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn memory_that_is_used_again_holds_nothing_of_the_pool_before() {
+    let pools = (members(), members(), plan(), plan());
+    hold(
+        300,
+        (pools, question(), signals()),
+        |((one, two, first, then), question, signals)| {
+            let mut used = Scratch::default();
+            let (_first_board, other, _others) = build(first.tree(signals), &one);
+            let _first = question.put(|ask| other.pick(ask, &mut used, &mut ()));
+            let (_board, snapshot, leases) = build(then.tree(signals), &two);
+            let pick = |scratch: &mut Scratch| question.put(|ask| snapshot.pick(ask, scratch, &mut ()));
+            prop_assert_eq!(pick(&mut used), pick(&mut Scratch::default()));
+            // Nor of leases that have ended since.
+            drop(leases);
+            prop_assert_eq!(pick(&mut used), pick(&mut Scratch::default()));
             Ok(())
         },
     );

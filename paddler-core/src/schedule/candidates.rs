@@ -3,6 +3,7 @@
 use super::context::PickCx;
 use super::cost::{Cost, order};
 use super::filter::FilterError;
+use super::lanes::{self, Bits, is_few, least_of_few, least_of_word};
 use crate::upstream::{LANES, UpstreamIndex, bit, set};
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
@@ -12,6 +13,7 @@ pub(crate) struct Arena {
     values: Vec<f64>,
     costs: Vec<Option<f32>>,
     orders: Vec<i32>,
+    least: Vec<UpstreamIndex>,
 }
 
 impl Arena {
@@ -19,18 +21,18 @@ impl Arena {
     pub(crate) fn candidates(&mut self, words: usize, word: impl Fn(usize) -> u64) -> CandidateSet<'_> {
         self.words.clear();
         self.words.extend((0..words).map(word));
-        let len = count(&self.words);
+        let some = any(&self.words);
         CandidateSet {
             arena: self,
             base: 0,
             words,
-            len,
+            some,
         }
     }
 }
 
-fn count(words: &[u64]) -> usize {
-    words.iter().map(|word| word.count_ones() as usize).sum()
+fn any(words: &[u64]) -> bool {
+    words.iter().any(|word| *word != 0)
 }
 
 fn median(values: &mut [f64]) -> Option<f64> {
@@ -46,18 +48,25 @@ pub struct CandidateSet<'a> {
     arena: &'a mut Arena,
     base: usize,
     words: usize,
-    len: usize,
+    /// Whether somebody is left. How many is asked seldom, and is counted then.
+    some: bool,
 }
 
 impl CandidateSet<'_> {
     /// How many are left.
     pub fn len(&self) -> usize {
-        self.len
+        self.bits().iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Whether nobody is left.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        !self.some
+    }
+
+    /// Whether one is left, and no other.
+    pub(crate) fn is_one(&self) -> bool {
+        let mut words = self.bits().iter().filter(|word| **word != 0);
+        words.next().is_some_and(|word| word.is_power_of_two()) && words.next().is_none()
     }
 
     /// Whether this one is left.
@@ -77,30 +86,29 @@ impl CandidateSet<'_> {
     pub fn remove(&mut self, upstream: UpstreamIndex) {
         if self.contains(upstream) {
             self.bits_mut()[upstream.get() / LANES] &= !(1 << (upstream.get() % LANES));
-            self.len -= 1;
+            self.some = any(self.bits());
         }
     }
 
     /// Takes all out.
     pub fn clear(&mut self) {
         self.bits_mut().fill(0);
-        self.len = 0;
+        self.some = false;
     }
 
     /// Keeps those that `keep` says yes to.
     pub fn retain(&mut self, mut keep: impl FnMut(UpstreamIndex) -> bool) {
-        self.retain_words(|word, bits| {
-            let mut kept = 0;
-            for upstream in Bits::of(word, bits) {
-                kept |= u64::from(keep(upstream)) << (upstream.get() % LANES);
-            }
-            kept
-        });
+        self.retain_words(|word, bits| lanes::keep(word, bits, &mut keep));
     }
 
     /// Keeps those whose bit is set in `mask`, one word at a time. Places beyond its end go out.
     pub(crate) fn intersect(&mut self, mask: &[u64]) {
         self.retain_words(|word, bits| bits & mask.get(word).copied().unwrap_or(0));
+    }
+
+    /// Takes those out whose bit is set in `mask`, one word at a time. Places beyond its end stay.
+    pub(crate) fn exclude(&mut self, mask: &[u64]) {
+        self.retain_words(|word, bits| bits & !mask.get(word).copied().unwrap_or(0));
     }
 
     /// Keeps those that are among `these`.
@@ -113,19 +121,19 @@ impl CandidateSet<'_> {
             self.arena.words[self.base + word] &= self.arena.words[top + word];
         }
         self.arena.words.truncate(top);
-        self.len = count(self.bits());
+        self.some = any(self.bits());
     }
 
     /// Keeps, of each word's bits, those that `keep` returns of them.
     pub(crate) fn retain_words(&mut self, mut keep: impl FnMut(usize, u64) -> u64) {
-        let mut len = 0;
+        let mut left = 0;
         for (word, bits) in self.bits_mut().iter_mut().enumerate() {
             if *bits != 0 {
                 *bits &= keep(word, *bits);
-                len += bits.count_ones() as usize;
+                left |= *bits;
             }
         }
-        self.len = len;
+        self.some = left != 0;
     }
 
     /// The `n`th that is left, counted from zero.
@@ -138,6 +146,20 @@ impl CandidateSet<'_> {
             n -= here;
         }
         None
+    }
+
+    /// Narrows, and takes that back if it says so or nobody is left. Returns whether it is narrowed.
+    pub(crate) fn attempt(&mut self, narrow: impl FnOnce(&mut Self) -> bool) -> bool {
+        let (top, before) = (self.arena.words.len(), self.some);
+        let words = self.base..self.base + self.words;
+        self.arena.words.extend_from_within(words);
+        let narrowed = narrow(self) && self.some;
+        if !narrowed {
+            self.arena.words.copy_within(top..top + self.words, self.base);
+            self.some = before;
+        }
+        self.arena.words.truncate(top);
+        narrowed
     }
 
     /// Does something with a copy. If it then says so, the copy takes the place of this set.
@@ -154,13 +176,13 @@ impl CandidateSet<'_> {
             arena: &mut *self.arena,
             base: top,
             words: self.words,
-            len: self.len,
+            some: self.some,
         };
         let result = with(&mut copy);
-        let len = copy.len;
+        let some = copy.some;
         if commit(&result) {
             self.arena.words.copy_within(top..top + self.words, self.base);
-            self.len = len;
+            self.some = some;
         }
         self.arena.words.truncate(top);
         result
@@ -188,7 +210,7 @@ impl CandidateSet<'_> {
             self.arena.words[self.base + word] &= if invert { !keep } else { keep };
         }
         self.arena.words.truncate(kept);
-        self.len = count(self.bits());
+        self.some = any(self.bits());
         result
     }
 
@@ -241,6 +263,33 @@ impl CandidateSet<'_> {
         result
     }
 
+    /// Finds those of the least cost, in the order of places, and hands them over. `None` where that has to be asked of one upstream
+    /// at a time: the cost is not made for it, or is not known of all.
+    pub(crate) fn with_least<R>(
+        &mut self,
+        cx: &PickCx<'_>,
+        cost: &dyn Cost,
+        with: impl FnOnce(&[UpstreamIndex]) -> R,
+    ) -> Option<R> {
+        if !cost.by_words() {
+            return None;
+        }
+        let mut least = std::mem::take(&mut self.arena.least);
+        least.clear();
+        let mut best = f32::INFINITY;
+        let mut words = self.bits().iter().enumerate().filter(|(_, bits)| **bits != 0);
+        let known = words.all(|(word, bits)| {
+            if is_few(*bits) {
+                least_of_few(cx, cost, Bits::of(word, *bits), &mut best, &mut least)
+            } else {
+                least_of_word(cx, cost, (word, *bits), &mut best, &mut least)
+            }
+        });
+        let result = known.then(|| with(&least));
+        self.arena.least = least;
+        result
+    }
+
     /// The middle one of the costs that are numbers, the lower one of two; `None` if none is.
     pub(crate) fn median_cost(&mut self, costs: &[Option<f32>]) -> Option<f32> {
         let values = &mut self.arena.values;
@@ -261,55 +310,6 @@ impl CandidateSet<'_> {
 
     fn bits_mut(&mut self) -> &mut [u64] {
         &mut self.arena.words[self.base..self.base + self.words]
-    }
-}
-
-/// Of a word's bits, those whose lane passes. `keep` is asked of lanes that are out, too, when most are in: a loop over
-/// all lanes without a branch is what a compiler makes vector instructions of.
-pub(crate) fn mask(bits: u64, keep: impl Fn(usize) -> bool) -> u64 {
-    const FEW: u32 = 16;
-    if bits.count_ones() < FEW {
-        let kept = |kept, upstream: UpstreamIndex| kept | (u64::from(keep(upstream.get())) << upstream.get());
-        return Bits::of(0, bits).fold(0, kept);
-    }
-    let mut passes = [0u8; LANES];
-    for (lane, passes) in passes.iter_mut().enumerate() {
-        *passes = u8::from(keep(lane));
-    }
-    // Eight bytes of 0 or 1 at a time: the product has them side by side in its highest byte.
-    let (eights, _) = passes.as_chunks::<8>();
-    let side_by_side = |eight| u64::from_le_bytes(eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-    let kept = eights
-        .iter()
-        .rev()
-        .fold(0, |kept, eight| kept << 8 | side_by_side(*eight));
-    bits & kept
-}
-
-struct Bits {
-    base: u32,
-    bits: u64,
-}
-
-impl Bits {
-    fn of(word: usize, bits: u64) -> Self {
-        Self {
-            base: (word * LANES) as u32,
-            bits,
-        }
-    }
-}
-
-impl Iterator for Bits {
-    type Item = UpstreamIndex;
-
-    fn next(&mut self) -> Option<UpstreamIndex> {
-        if self.bits == 0 {
-            return None;
-        }
-        let lane = self.bits.trailing_zeros();
-        self.bits &= self.bits - 1;
-        Some(UpstreamIndex(self.base + lane))
     }
 }
 
@@ -347,23 +347,6 @@ mod tests {
         let values = [Some(9.0), None, Some(1.0), Some(4.0), Some(2.0)];
         assert_eq!(set.median(|upstream| values[upstream.get()]), Some(2.0));
         assert_eq!(set.median(|_| None), None);
-    }
-
-    #[test]
-    fn a_mask_is_the_same_for_few_and_for_many() {
-        for bits in [
-            0,
-            1,
-            1 << 63,
-            0x8000_0000_0000_0001,
-            0xffff,
-            0xaaaa_aaaa_aaaa_aaaa,
-            u64::MAX,
-        ] {
-            for keep in [0, 1, 1 << 63, 0x1234_5678_9abc_def0, u64::MAX] {
-                assert_eq!(mask(bits, |lane| keep >> lane & 1 == 1), bits & keep);
-            }
-        }
     }
 
     #[test]

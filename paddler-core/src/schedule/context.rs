@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::candidates::mask;
 use super::frozen::Frozen;
+use super::lanes::keep;
 use crate::Moment;
 use crate::request::Facts;
 use crate::status::{ModelRow, Report, Snapshot, UNKNOWN};
-use crate::upstream::{LANES, Reserve, UpstreamId, UpstreamIndex, UpstreamSpec, bit, fits};
+use crate::upstream::{LANES, UpstreamId, UpstreamIndex, UpstreamSpec, bit};
 
 /// Whether signals are taken as reported or corrected by what we have sent since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Reads {
     /// None of them: reports and specs alone.
     pub const NONE: Self = Self(0);
     /// Open weight: [`PickCx::own_weight`], [`load`](PickCx::load), [`fits`](PickCx::fits).
-    pub const LOAD: Self = Self(1);
+    pub const LOAD: Self = Self(1 | 32);
     /// Open requests: [`PickCx::own_requests`].
     pub const REQUESTS: Self = Self(2);
     /// Prompt tokens under way: [`PickCx::prefill_tokens`].
@@ -53,13 +53,19 @@ impl Reads {
     /// takes signals as reported, nothing.
     pub const ADAPTERS: Self = Self(16);
     /// All of them.
-    pub const ALL: Self = Self(31);
+    pub const ALL: Self = Self(63);
+    /// Of [`LOAD`](Self::LOAD), the weight alone.
+    pub(crate) const WEIGHT: Self = Self(1);
+    /// And whether the request fits.
+    pub(crate) const FITS: Self = Self(32);
+    /// All that a record keeps: beside all of them the limits, by which another request is told to fit or not.
+    pub(crate) const RECORD: Self = Self(127);
 
     /// What this comes to where signals are taken like that.
     pub(crate) fn under(self, signals: Signals) -> Self {
         match signals {
             Signals::Reported => Self(self.0 & !(Self::QUEUE | Self::ADAPTERS).0),
-            Signals::Corrected if self.contains(Self::QUEUE) => self | Self::LOAD,
+            Signals::Corrected if self.contains(Self::QUEUE) => self | Self::WEIGHT,
             Signals::Corrected => self,
         }
     }
@@ -187,9 +193,7 @@ impl<'a> PickCx<'a> {
 
     /// Whether the weight of this request could be reserved there. What weighs nothing always can.
     pub fn fits(&self, upstream: UpstreamIndex) -> bool {
-        let limit = self.frozen.limit.get(upstream.get());
-        let limit = limit.copied().unwrap_or(Reserve::UNLIMITED);
-        fits(self.own_weight(upstream), limit, self.facts.weight)
+        !bit(&self.frozen.full, upstream.get())
     }
 
     /// Requests that the engine works on at once, if that is known.
@@ -233,42 +237,46 @@ impl<'a> PickCx<'a> {
         let columns = &self.snapshot.columns;
         let mut all = *lanes(&columns.waiting, word);
         if self.signals == Signals::Corrected {
-            let (room, others) = (lanes(&columns.room, word), lanes(&columns.others, word));
-            let (own, _) = self.own_lanes(word);
+            let (load, room) = (self.load_lanes(word), lanes(&columns.room, word));
             for (lane, waiting) in all.iter_mut().enumerate() {
-                let load = own[lane].saturating_add(others[lane]);
                 // An unknown room is the largest number, so nothing exceeds it; and nothing exceeds an unknown queue.
-                let beyond = load.saturating_sub(room[lane]).min(UNKNOWN - 1);
+                let beyond = load[lane].saturating_sub(room[lane]).min(UNKNOWN - 1);
                 *waiting = (*waiting).max(beyond);
             }
         }
         all
     }
 
-    /// Our own weight at each place of a word, and its limit; what the tree does not look at is idle.
-    pub(crate) fn own_lanes(&self, word: usize) -> (&[u32; LANES], &[u32; LANES]) {
-        let of = |column: &'a [u32]| column.as_chunks().0.get(word);
-        (
-            of(&self.frozen.weight).unwrap_or(&[0; LANES]),
-            of(&self.frozen.limit).unwrap_or(&[Reserve::UNLIMITED; LANES]),
-        )
+    /// [`load`](Self::load) at each place of a word.
+    pub(crate) fn load_lanes(&self, word: usize) -> [u32; LANES] {
+        let mut load = *lanes(&self.snapshot.columns.others, word);
+        // What the tree does not look at is idle.
+        if let Some(own) = self.frozen.weight.as_chunks::<LANES>().0.get(word) {
+            for (load, own) in load.iter_mut().zip(own) {
+                *load = load.saturating_add(*own);
+            }
+        }
+        load
+    }
+
+    /// Those lanes of a word where prompt tokens may be under way, with how many.
+    pub(crate) fn prefill_in_use(&self, word: usize) -> impl Iterator<Item = (usize, u64)> {
+        let tokens = self.frozen.prefill.as_chunks::<LANES>().0.get(word);
+        let tokens = tokens.map(|tokens| self.frozen.in_use(word).map(|lane| (lane, tokens[lane])));
+        tokens.into_iter().flatten()
     }
 
     /// Of a word's bits, those where one more adapter can be in use, as [`adapters`](Self::adapters) says it.
     pub(crate) fn adapter_room(&self, word: usize, bits: u64) -> u64 {
         let columns = &self.snapshot.columns;
-        let (active, max) = (
-            lanes(&columns.adapters_active, word),
-            lanes(&columns.adapters_max, word),
-        );
-        // Who does not tell has the largest number active, and who tells no maximum has no room.
-        let known = |lane: usize| max[lane] != UNKNOWN;
-        match self.frozen.own_adapters.as_chunks::<LANES>().0.get(word) {
-            Some(own) if self.signals == Signals::Corrected => mask(bits, |lane| {
-                (active[lane].saturating_add(u32::from(own[lane])) < max[lane]) & known(lane)
-            }),
-            _ => mask(bits, |lane| (active[lane] < max[lane]) & known(lane)),
+        let room = bits & columns.adapter_room[word];
+        let corrected = self.frozen.with_adapters.get(word).copied().unwrap_or(0);
+        if self.signals == Signals::Reported || room & corrected == 0 {
+            return room;
         }
+        // Ours can only take room away.
+        let still = |upstream| self.adapters(upstream).is_some_and(|(active, max)| active < max);
+        room & !corrected | keep(word, room & corrected, still)
     }
 
     /// Where the adapter that is asked for is in use, as [`adapter_active`](Self::adapter_active) says it.

@@ -37,6 +37,19 @@ pub trait Cost: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether it can be asked of many upstreams at once, by [`costs_of_word`](Self::costs_of_word). There is no need to write this
+    /// either: it is for costs that are the same few instructions for each upstream, and it does not matter how often they are
+    /// asked.
+    fn by_words(&self) -> bool {
+        false
+    }
+
+    /// The cost at each of the 64 places from 64 times `word` on, also where there is no candidate; NaN where it is not known.
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; 64]) {
+        let _one_by_one = (cx, word);
+        *into = [f32::NAN; 64];
+    }
+
     /// Which of our own counters it looks at.
     fn reads(&self) -> Reads {
         Reads::ALL
@@ -109,6 +122,14 @@ impl Cost for Arc<dyn Cost> {
         into: &mut Vec<Option<f32>>,
     ) -> Result<(), FilterError> {
         (**self).costs(cx, set, into)
+    }
+
+    fn by_words(&self) -> bool {
+        (**self).by_words()
+    }
+
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; 64]) {
+        (**self).costs_of_word(cx, word, into);
     }
 
     fn reads(&self) -> Reads {

@@ -2,13 +2,17 @@
 //!
 //! Each is read once, into memory that the caller owns, and the walk looks at that. So a relative filter cannot
 //! contradict itself while leases come and go, and a record of what was read replays exactly.
+//!
+//! Counters are read where something of ours is open alone. At all other places the memory holds a zero, which is written where
+//! something was open at the walk before. Who has no room is read as bits that the ledger keeps up, unless limits have to be looked at.
 
 use serde::{Deserialize, Serialize};
 
 use super::context::Reads;
+use super::lanes::{Bits, mask};
 use super::pick::Ask;
 use crate::status::{ModelRow, Snapshot};
-use crate::upstream::{CELLS, LANES, Reserve, UpstreamIndex, bit, set};
+use crate::upstream::{CELLS, LANES, Ledger, Reserve, UpstreamIndex, bit, fits, set};
 
 /// The frozen columns, in the order of places. What the tree does not look at is empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +31,14 @@ pub(crate) struct Frozen {
     pub(crate) own_active: Vec<u64>,
     /// Adapters with an open lease of ours that the upstream has not reported.
     pub(crate) own_adapters: Vec<u8>,
+    /// Where that is more than none. As all that follows, it is derived, and not in a record.
+    pub(crate) with_adapters: Vec<u64>,
+    /// Where the request has no room.
+    pub(crate) full: Vec<u64>,
+    /// Where a counter may be more than zero.
+    in_use: Vec<u64>,
+    /// Where one may be left over from the walk before, and is zero now.
+    stale: Vec<u64>,
 }
 
 /// The columns as a record has them.
@@ -69,7 +81,27 @@ impl TryFrom<Written> for Frozen {
             return Err("the columns `weight` and `limit` are not of one length");
         }
         let limit = |limit: Option<u32>| limit.map_or(Reserve::UNLIMITED, count);
+        let more_than_none = |words: &mut Vec<u64>, place: usize| {
+            words.resize(words.len().max(place / LANES + 1), 0);
+            set(words, place);
+        };
+        let mut with_adapters = Vec::new();
+        let open = written
+            .own_adapters
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| **own > 0);
+        open.for_each(|(place, _)| more_than_none(&mut with_adapters, place));
+        let longest = written
+            .weight
+            .len()
+            .max(written.requests.len())
+            .max(written.prefill.len());
         Ok(Self {
+            with_adapters,
+            full: Vec::new(),
+            in_use: vec![u64::MAX; longest.div_ceil(LANES)],
+            stale: Vec::new(),
             weight: written.weight.into_iter().map(count).collect(),
             limit: written.limit.into_iter().map(limit).collect(),
             requests: written.requests,
@@ -91,32 +123,125 @@ impl Frozen {
         ask: &Ask<'_>,
         reads: Reads,
     ) {
-        let ledger = &snapshot.ledger;
         let words = snapshot.entries.len().div_ceil(LANES);
-        let read = |what| if reads.contains(what) { words } else { 0 };
-        self.shut.clear();
-        self.shut.extend((0..words).map(|word| ledger.shut(word)));
-        if ask.facts.weight == 0 {
+        // Bits say whether the least weight fits.
+        let whole = reads == Reads::RECORD || reads.contains(Reads::FITS) && ask.facts.weight > 1;
+        self.read_marks(snapshot, words, reads, ask, model);
+        self.read_counters(&snapshot.ledger, words, reads, whole);
+        if reads.contains(Reads::FITS) {
+            match ask.facts.weight {
+                0 => self.full.fill(0),
+                weight if whole => self.fit(weight),
+                _ => {}
+            }
+            self.rooms(snapshot, ask);
+        }
+        self.adapters(snapshot, model);
+    }
+
+    fn read_marks(
+        &mut self,
+        snapshot: &Snapshot,
+        words: usize,
+        reads: Reads,
+        ask: &Ask<'_>,
+        model: Option<&ModelRow>,
+    ) {
+        let Self {
+            shut,
+            drained,
+            full,
+            in_use,
+            stale,
+            with_adapters,
+            ..
+        } = self;
+        // What `in_use` holds is from the walk before.
+        for column in [
+            &mut *shut,
+            &mut *drained,
+            &mut *full,
+            &mut *in_use,
+            &mut *stale,
+            &mut *with_adapters,
+        ] {
+            sized(column, words);
+        }
+        let (mut last_resort, mut probing) = (0, 0);
+        for word in 0..words {
+            let marks = snapshot.ledger.marks(word);
+            shut[word] = marks.shut;
+            drained[word] = marks.drained;
+            full[word] = marks.full;
+            stale[word] = in_use[word] & !marks.in_use;
+            in_use[word] = marks.in_use;
+            with_adapters[word] = marks.with_adapters;
+            last_resort |= marks.last_resort;
+            probing |= marks.probing;
+        }
+        if !reads.contains(Reads::FITS) {
+            full.clear();
+        }
+        if !reads.contains(Reads::ADAPTERS) {
+            with_adapters.clear();
+        }
+        if ask.facts.weight == 0 && probing != 0 {
             self.let_weightless_in(snapshot);
         }
-        self.spare_last_resorts(snapshot, model, ask);
-        self.drained.clear();
-        self.drained.extend((0..words).map(|word| ledger.drained(word)));
-        let load = read(Reads::LOAD) * LANES;
-        self.weight.resize(load, 0);
-        self.limit.resize(load, 0);
-        let limits = self.limit.as_chunks_mut().0;
-        for (chunk, (open, limit)) in self.weight.as_chunks_mut().0.iter_mut().zip(limits).enumerate() {
-            ledger.freeze_weight(chunk, open, limit);
+        if last_resort | probing != 0 {
+            self.spare_last_resorts(snapshot, model, ask);
         }
-        self.rooms(snapshot, ask);
-        column(&mut self.requests, read(Reads::REQUESTS), |chunk, to| {
-            ledger.freeze_requests(chunk, to);
+    }
+
+    /// `whole`: with the limits, which are read with the weights of all places.
+    fn read_counters(&mut self, ledger: &Ledger, words: usize, reads: Reads, whole: bool) {
+        let places = |what| if reads.contains(what) { words * LANES } else { 0 };
+        let reserves = if whole { words * LANES } else { 0 };
+        sized(&mut self.limit, reserves);
+        sized(&mut self.weight, places(Reads::WEIGHT).max(reserves));
+        sized(&mut self.requests, places(Reads::REQUESTS));
+        sized(&mut self.prefill, places(Reads::PREFILL));
+        let chunks = || self.in_use.iter().copied().zip(self.stale.iter().copied());
+        if whole {
+            let limits = self.limit.as_chunks_mut().0;
+            for (chunk, (open, limit)) in self.weight.as_chunks_mut().0.iter_mut().zip(limits).enumerate() {
+                ledger.freeze_reserves(chunk, open, limit);
+            }
+        } else {
+            column(&mut self.weight, chunks(), |chunk, lanes, to| {
+                ledger.freeze_weight(chunk, lanes, to);
+            });
+        }
+        column(&mut self.requests, chunks(), |chunk, lanes, to| {
+            ledger.freeze_requests(chunk, lanes, to);
         });
-        column(&mut self.prefill, read(Reads::PREFILL), |chunk, to| {
-            ledger.freeze_prefill(chunk, to);
+        column(&mut self.prefill, chunks(), |chunk, lanes, to| {
+            ledger.freeze_prefill(chunk, lanes, to);
         });
-        self.adapters(snapshot, model, read(Reads::ADAPTERS));
+        if whole {
+            // Also where nothing was open by then.
+            self.in_use.fill(u64::MAX);
+        }
+    }
+
+    /// Those of a record, for a request of this weight.
+    pub(crate) fn recall(&mut self, record: &Self, weight: u32) {
+        self.clone_from(record);
+        self.full.resize(self.limit.len() / LANES, 0);
+        self.fit(weight);
+    }
+
+    /// Finds who has no room for this weight.
+    fn fit(&mut self, weight: u32) {
+        let columns = self
+            .weight
+            .as_chunks::<LANES>()
+            .0
+            .iter()
+            .zip(self.limit.as_chunks::<LANES>().0);
+        for (full, (open, limit)) in self.full.iter_mut().zip(columns) {
+            *full = mask(u64::MAX, |lane| !fits(open[lane], limit[lane], weight));
+        }
     }
 
     /// A probe that is under way shuts nobody out who takes no room.
@@ -165,32 +290,46 @@ impl Frozen {
         let Some(model) = ask.facts.model else { return };
         for place in &snapshot.columns.with_rooms {
             let entry = snapshot.entry(UpstreamIndex(*place));
-            let room = entry.and_then(|entry| entry.rooms.reserve(model));
-            let at = *place as usize;
-            let whole = self.weight.get(at).zip(self.limit.get_mut(at));
-            let (Some(room), Some((weight, limit))) = (room, whole) else {
+            let Some(room) = entry.and_then(|entry| entry.rooms.reserve(model)) else {
                 continue;
             };
+            let at = *place as usize;
+            let whole = self.weight.get(at).zip(self.limit.get(at));
+            let whole = whole.map(|(weight, limit)| Reserve::new(0, *limit, *weight));
+            let whole = whole.unwrap_or_else(|| snapshot.ledger.reserved(*place));
             // A request that is heavier than the whole room fits while that is empty, and so while there is room in all.
             let alone = room.weight() == 0 && room.limit() > 0 && ask.facts.weight > room.limit();
-            if !alone && room.left() < Reserve::new(0, *limit, *weight).left() {
-                *limit = weight.saturating_add(room.left());
+            if alone || room.left() >= whole.left() {
+                continue;
+            }
+            let narrow = whole.weight().saturating_add(room.left());
+            if let Some(limit) = self.limit.get_mut(at) {
+                *limit = narrow;
+            }
+            if !fits(whole.weight(), narrow, ask.facts.weight) {
+                set(&mut self.full, at);
             }
         }
     }
 
-    fn adapters(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, words: usize) {
-        self.own_active.clear();
-        self.own_active.resize(words, 0);
-        self.own_adapters.clear();
-        self.own_adapters.resize(words * LANES, 0);
+    fn adapters(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>) {
+        let words = self.with_adapters.len();
+        sized(&mut self.own_active, words);
+        sized(&mut self.own_adapters, words * LANES);
+        self.own_active.fill(0);
+        self.own_adapters.fill(0);
         let asked = model.map(|row| row.id);
-        for chunk in 0..words {
-            snapshot.ledger.open_adapters(chunk, |place, adapters| {
+        for (chunk, lanes) in self
+            .with_adapters
+            .iter()
+            .enumerate()
+            .filter(|(_, lanes)| **lanes != 0)
+        {
+            snapshot.ledger.open_adapters(chunk, *lanes, |place, adapters| {
                 // A name can stand in two cells, so look for it among those that were seen before.
                 let mut seen = [None; CELLS];
                 let mut unreported = 0;
-                adapters.for_each_open(|name| {
+                adapters.for_each(|name| {
                     if Some(name) == asked {
                         set(&mut self.own_active, place);
                     }
@@ -212,15 +351,34 @@ impl Frozen {
         self.drained.get(word).copied().unwrap_or(0)
     }
 
+    /// The lanes of a word where a counter may be more than zero.
+    pub(crate) fn in_use(&self, word: usize) -> impl Iterator<Item = usize> {
+        let bits = self.in_use.get(word).copied().unwrap_or(0);
+        Bits::of(0, bits).map(UpstreamIndex::get)
+    }
+
     pub(crate) fn has_own_active(&self, place: usize) -> bool {
         bit(&self.own_active, place)
     }
 }
 
-/// Has a column filled, chunk by chunk.
-fn column<T: Clone + Default>(column: &mut Vec<T>, chunks: usize, fill: impl Fn(usize, &mut [T; LANES])) {
-    column.resize(chunks * LANES, T::default());
-    for (chunk, to) in column.as_chunks_mut().0.iter_mut().enumerate() {
-        fill(chunk, to);
+/// Makes a column so long, which it is nearly always.
+fn sized<T: Copy + Default>(column: &mut Vec<T>, len: usize) {
+    if column.len() != len {
+        column.resize(len, T::default());
+    }
+}
+
+/// Has a column filled, chunk by chunk, at those lanes of each that come first, and zeros put at those that come second.
+fn column<T: Default>(
+    column: &mut [T],
+    chunks: impl Iterator<Item = (u64, u64)>,
+    fill: impl Fn(usize, u64, &mut [T; LANES]),
+) {
+    for (chunk, (to, (in_use, stale))) in column.as_chunks_mut().0.iter_mut().zip(chunks).enumerate() {
+        Bits::of(0, stale).for_each(|lane| to[lane.get()] = T::default());
+        if in_use != 0 {
+            fill(chunk, in_use, to);
+        }
     }
 }

@@ -80,7 +80,7 @@ impl Snapshot {
         scratch: &mut Scratch,
         observer: &mut O,
     ) -> (Outcome, Record) {
-        let outcome = self.pick_without(&[], Reads::ALL, ask, scratch, observer);
+        let outcome = self.pick_without(&[], Reads::RECORD, ask, scratch, observer);
         let record = self.recorded(ask, &[], scratch, &outcome);
         (outcome, record)
     }
@@ -97,7 +97,7 @@ impl Snapshot {
         observer: &mut O,
     ) -> Result<(Lease, Picks, Record), Ending> {
         let mut lost = Lost::default();
-        let (lease, picks) = self.reserve_without(&mut lost, Reads::ALL, ask, scratch, observer)?;
+        let (lease, picks) = self.reserve_without(&mut lost, Reads::RECORD, ask, scratch, observer)?;
         let record = self.recorded(ask, lost.as_slice(), scratch, &Outcome::Picked(picks));
         Ok((lease, picks, record))
     }
@@ -128,8 +128,8 @@ impl Snapshot {
     /// Makes the decision again, on the snapshot that the record names: the outcome is the same, whatever has happened
     /// to the counters since. On another snapshot, or with another tree, it says what would have been.
     pub fn replay<O: Observer>(&self, record: &Record, scratch: &mut Scratch, observer: &mut O) -> Outcome {
-        scratch.frozen.clone_from(&record.frozen);
         let facts = record.facts.as_facts();
+        scratch.frozen.recall(&record.frozen, facts.weight);
         let ask = Ask {
             facts: &facts,
             now: record.now,

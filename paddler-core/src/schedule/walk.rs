@@ -148,10 +148,7 @@ impl<O: Observer> Walk<'_, '_, O> {
     }
 
     fn prefer(&mut self, node: &Node, filter: &dyn Filter, set: &mut CandidateSet<'_>) -> Flow {
-        set.fork(
-            |copy| self.narrow(node, filter, copy).is_ok() && !copy.is_empty(),
-            |some| *some,
-        );
+        set.attempt(|set| self.narrow(node, filter, set).is_ok());
         Flow::Next
     }
 
@@ -173,27 +170,27 @@ impl<O: Observer> Walk<'_, '_, O> {
         otherwise: &Node,
         set: &mut CandidateSet<'_>,
     ) -> Flow {
-        let taken = set.fork(
-            |copy| {
-                let some = self.narrow(node, when, copy).is_ok() && !copy.is_empty();
-                some.then(|| self.node(then, copy))
-            },
-            |flow| matches!(flow, Some(Flow::Next)),
-        );
-        taken.unwrap_or_else(|| self.node(otherwise, set))
+        // What decides below ends the walk, or the alternative, and with it this set.
+        if set.attempt(|set| self.narrow(node, when, set).is_ok()) {
+            self.node(then, set)
+        } else {
+            self.node(otherwise, set)
+        }
     }
 
     fn gate(&mut self, node: &Node, gate: &Gate, set: &mut CandidateSet<'_>) -> bool {
-        let before = set.len();
         match gate {
             Gate::Any(filter) => set.fork(
                 |copy| self.narrow(node, filter, copy).is_ok() && !copy.is_empty(),
                 |_| false,
             ),
-            Gate::All(filter) => set.fork(
-                |copy| self.narrow(node, filter, copy).is_ok() && before > 0 && copy.len() == before,
-                |_| false,
-            ),
+            Gate::All(filter) => {
+                let before = set.len();
+                set.fork(
+                    |copy| self.narrow(node, filter, copy).is_ok() && before > 0 && copy.len() == before,
+                    |_| false,
+                )
+            }
             Gate::MeanBelow(cost, limit) => {
                 // Who cannot judge holds nothing.
                 self.mean(&**cost, set)
@@ -253,23 +250,15 @@ impl<O: Observer> Walk<'_, '_, O> {
         self.observer.choosing(self.cx, node.id, set);
         let mut draw = Draw::new(self.cx.seed, node.id);
         let mut picks = Picks::default();
-        let judged = if let Kind::Least(cost) = &node.kind {
-            let ranked = set.with_orders(self.cx, &**cost, |set, orders| {
-                self.rank(set, &mut picks, |set| {
-                    let place = least(orders, &mut draw);
-                    Ok(place.and_then(|place| {
-                        orders.remove(place);
-                        set.nth(place)
-                    }))
-                })
-            });
-            ranked.and_then(|ranked| ranked)
-        } else {
-            self.rank(set, &mut picks, |set| match &node.kind {
-                Kind::TwoChoices(cost) => self.two_choices(&**cost, set, &mut draw),
-                Kind::Rendezvous(key) => Ok(self.rendezvous(*key, set, &mut draw)),
-                _ => Ok(set.nth(draw.below(set.len()))),
-            })
+        let judged = match &node.kind {
+            Kind::Least(cost) => self.least(&**cost, set, &mut picks, &mut draw),
+            Kind::TwoChoices(cost) => {
+                self.rank(set, &mut picks, |set| self.two_choices(&**cost, set, &mut draw))
+            }
+            Kind::Rendezvous(key) => {
+                self.rank(set, &mut picks, |set| Ok(self.rendezvous(*key, set, &mut draw)))
+            }
+            _ => self.rank(set, &mut picks, |set| Ok(set.nth(draw.below(set.len())))),
         };
         if let Err(error) = judged {
             return Flow::Ended(self.failed(error, node));
@@ -283,7 +272,7 @@ impl<O: Observer> Walk<'_, '_, O> {
         &self,
         set: &mut CandidateSet<'_>,
         picks: &mut Picks,
-        mut choose: impl FnMut(&CandidateSet<'_>) -> Result<Option<UpstreamIndex>, FilterError>,
+        mut choose: impl FnMut(&mut CandidateSet<'_>) -> Result<Option<UpstreamIndex>, FilterError>,
     ) -> Result<(), FilterError> {
         while picks.len() < self.want {
             let Some(chosen) = choose(set)? else { break };
@@ -291,6 +280,35 @@ impl<O: Observer> Walk<'_, '_, O> {
             set.remove(chosen);
         }
         Ok(())
+    }
+
+    /// The costs of many at once where that can be; else each is asked once, whatever is wanted.
+    fn least(
+        &self,
+        cost: &dyn Cost,
+        set: &mut CandidateSet<'_>,
+        picks: &mut Picks,
+        draw: &mut Draw,
+    ) -> Result<(), FilterError> {
+        let mut by_words = true;
+        self.rank(set, picks, |set| {
+            let chosen = set.with_least(self.cx, cost, |least| least.get(draw.below(least.len())).copied());
+            by_words = chosen.is_some();
+            Ok(chosen.flatten())
+        })?;
+        if by_words {
+            return Ok(());
+        }
+        let ranked = set.with_orders(self.cx, cost, |set, orders| {
+            self.rank(set, picks, |set| {
+                let place = least(orders, draw);
+                Ok(place.and_then(|place| {
+                    orders.remove(place);
+                    set.nth(place)
+                }))
+            })
+        });
+        ranked.and_then(|ranked| ranked)
     }
 
     fn two_choices(

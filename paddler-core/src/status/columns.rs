@@ -45,10 +45,48 @@ pub(crate) struct Columns {
     pub(crate) others: Box<[u32]>,
     /// The places that tell their room by model: routers, and few.
     pub(crate) with_rooms: Vec<u32>,
+    /// Where fewer adapters are in use than can be, by report.
+    pub(crate) adapter_room: Box<[u64]>,
     pub(crate) adapters_max: Box<[u32]>,
     pub(crate) adapters_active: Box<[u32]>,
     /// Nanoseconds since the board began.
     pub(crate) reported_at: Box<[u64]>,
+    /// Of those in each word who were heard, the earliest of these.
+    pub(crate) earliest_report: Box<[u64]>,
+    /// Within what `waiting` and `kv` lie in each word.
+    pub(crate) waiting_within: Box<[Within<u32>]>,
+    pub(crate) kv_within: Box<[Within<f64>]>,
+}
+
+/// Within what the numbers of the upstreams in one word lie, so that most words need not be looked into.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Within<T> {
+    /// The least of those that are known; of none, at least the highest.
+    pub(crate) least: T,
+    /// The highest; of none, at most the least.
+    pub(crate) most: T,
+    /// Whether all are known.
+    pub(crate) known: bool,
+}
+
+impl<T: PartialOrd + Copy> Within<T> {
+    fn new(least: T, most: T) -> Self {
+        let known = true;
+        Self { least, most, known }
+    }
+
+    fn add(&mut self, value: Option<T>) {
+        let Some(value) = value else {
+            self.known = false;
+            return;
+        };
+        if value < self.least {
+            self.least = value;
+        }
+        if value > self.most {
+            self.most = value;
+        }
+    }
 }
 
 /// The upstreams that a request reaches: who else there is cannot serve it, nor stand in for who can.
@@ -76,9 +114,9 @@ impl Reached<'_> {
 
 impl Columns {
     pub(crate) fn new(entries: &[Option<Arc<Entry>>]) -> Self {
-        let words = entries.len().div_ceil(LANES);
-        let n = words * LANES;
-        let words = || vec![0u64; words].into_boxed_slice();
+        let many = entries.len().div_ceil(LANES);
+        let n = many * LANES;
+        let words = || vec![0u64; many].into_boxed_slice();
         let counts = || vec![UNKNOWN; n].into_boxed_slice();
         let mut columns = Self {
             live: words(),
@@ -99,9 +137,13 @@ impl Columns {
             room: counts(),
             others: vec![0; n].into(),
             with_rooms: Vec::new(),
+            adapter_room: words(),
             adapters_max: counts(),
             adapters_active: counts(),
             reported_at: vec![0; n].into(),
+            earliest_report: vec![u64::MAX; many].into(),
+            waiting_within: vec![Within::new(UNKNOWN, 0); many].into(),
+            kv_within: vec![Within::new(f64::INFINITY, f64::NEG_INFINITY); many].into(),
         };
         for (place, entry) in entries.iter().enumerate() {
             if let Some(entry) = entry {
@@ -163,21 +205,43 @@ impl Columns {
         if entry.is_able() {
             set(&mut self.able, place);
         }
-        let Some(report) = entry.report() else { return };
+        let word = place / LANES;
+        let Some(report) = entry.report() else {
+            self.waiting_within[word].add(None);
+            self.kv_within[word].add(None);
+            return;
+        };
         set(&mut self.heard, place);
         self.reported_at[place] = entry.reported_at.as_nanos();
+        self.earliest_report[word] = self.earliest_report[word].min(self.reported_at[place]);
         self.waiting[place] = known(report.waiting);
+        self.waiting_within[word].add(Some(self.waiting[place]).filter(|waiting| *waiting != UNKNOWN));
         self.running[place] = known(report.running.or(report.slots_busy));
         self.kv[place] = report
             .kv_cache_usage
             .filter(|usage| usage.is_finite())
             .unwrap_or(f64::NAN);
+        self.kv_within[word].add(Some(self.kv[place]).filter(|usage| !usage.is_nan()));
         if let Some(adapters) = &report.adapters {
             self.adapters_max[place] = known(adapters.max);
-            let distinct: HashSet<_> = active_adapters(report).collect();
-            self.adapters_active[place] = u32::try_from(distinct.len()).unwrap_or(UNKNOWN - 1);
+            let distinct = distinct(active_adapters(report));
+            self.adapters_active[place] = u32::try_from(distinct).unwrap_or(UNKNOWN - 1);
+            if self.adapters_active[place] < self.adapters_max[place] && adapters.max.is_some() {
+                set(&mut self.adapter_room, place);
+            }
         }
     }
+}
+
+/// How many different ones there are.
+fn distinct<'a>(names: impl Iterator<Item = &'a Arc<str>> + Clone) -> usize {
+    const FEW: usize = 16;
+    if names.clone().nth(FEW).is_some() {
+        return names.collect::<HashSet<_>>().len();
+    }
+    // Engines run few at once, and so few need no memory to compare them in.
+    let new = |(at, name): &(usize, &Arc<str>)| !names.clone().take(*at).any(|before| before == *name);
+    names.clone().enumerate().filter(new).count()
 }
 
 fn known(count: Option<u32>) -> u32 {

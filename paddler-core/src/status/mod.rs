@@ -30,7 +30,7 @@ mod source;
 
 pub use board::{Applied, BoardOptions, StatusBoard};
 pub use change::Change;
-pub(crate) use columns::UNKNOWN;
+pub(crate) use columns::{UNKNOWN, Within};
 pub use event::{Failure, FailureKind, StatusEvent};
 pub use names::ModelRow;
 pub use published::Published;

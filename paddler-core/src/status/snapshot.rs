@@ -360,12 +360,9 @@ impl Snapshot {
     /// Whether any upstream that is there has room for anything.
     #[cfg(feature = "proxy")]
     pub(crate) fn has_room(&self) -> bool {
-        let (mut open, mut limit) = ([0; crate::upstream::LANES], [0; crate::upstream::LANES]);
         self.columns.live.iter().enumerate().any(|(chunk, live)| {
-            self.ledger.freeze_weight(chunk, &mut open, &mut limit);
-            let may = live & !self.ledger.shut(chunk);
-            let mut lanes = open.iter().zip(&limit).enumerate();
-            may != 0 && lanes.any(|(lane, (open, limit))| may >> lane & 1 == 1 && open < limit)
+            let marks = self.ledger.marks(chunk);
+            live & !marks.shut & !marks.full != 0
         })
     }
 

@@ -5,7 +5,9 @@
 //! until it has left *and* nothing is open on it; how places lie in memory is told in [`chunk`](super::chunk).
 //!
 //! # Orderings
-//! Counters are independent of each other, and relaxed. Three facts span several of them:
+//! Counters are independent of each other, and relaxed. Four facts span several of them:
+//! - *Shown.* A bit that says something of a counter to scans is written whenever that changes, and looked after: see
+//!   [`keep_up`](super::gates::keep_up).
 //! - *Quiet.* A request is counted before the word is changed, and uncounted after all else was given back. Each change
 //!   of the word publishes what came before it. So after [`Ledger::close`] has changed the word, the counts of all who
 //!   reserved before are seen, and whoever comes later finds another tenancy; and whoever sees the count at zero sees
@@ -23,9 +25,9 @@ use crate::upstream::LANES;
 use crate::upstream::adapters::{Cell, NameId};
 use crate::upstream::chunk::{CHUNKS, Chunk, Chunks};
 use crate::upstream::gates::{Entry, Gate, Probe, is_set, put};
-use crate::upstream::reserve::{Reserve, ReserveWord};
+use crate::upstream::reserve::{Reserve, Reserves};
 use crate::upstream::settling::Settlings;
-use crate::upstream::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::upstream::sync::atomic::Ordering::Relaxed;
 use crate::upstream::young::Span;
 
 /// The counters of up to 32,768 upstreams. See the module for how.
@@ -177,40 +179,36 @@ impl Ledger {
         self.chunks.known(chunk)
     }
 
-    fn word(&self, place: u32) -> &ReserveWord {
-        let (chunk, lane) = self.chunk(place);
-        &chunk.reserve[lane]
-    }
-
     /// The word as it is now.
     pub(crate) fn reserved(&self, place: u32) -> Reserve {
-        self.word(place).load()
+        let (chunk, lane) = self.chunk(place);
+        chunk.reserve.word(lane).load()
     }
 
     /// Gives the place to a new upstream: nothing may be open on it. Returns the number of the tenancy.
     pub(crate) fn open(&self, place: u32, limit: u32) -> u16 {
         self.set_barred(place, false);
         let (chunk, lane) = self.chunk(place);
-        let word = &chunk.reserve[lane];
-        chunk.gates.begin(lane, limit, word);
-        word.open(limit)
+        chunk.gates.begin(lane, limit, &chunk.reserve);
+        chunk.reserve.open(lane, limit)
     }
 
     /// Ends the tenancy: who holds an older snapshot can reserve nothing here any more; leases end as usual.
     pub(crate) fn close(&self, place: u32) {
-        self.word(place).close();
+        let (chunk, lane) = self.chunk(place);
+        chunk.reserve.close(lane);
     }
 
     /// Whether nothing is open and nothing settles. After [`close`](Self::close) it stays so.
     pub(crate) fn is_quiet(&self, place: u32) -> bool {
         let (chunk, lane) = self.chunk(place);
-        self.reserved(place).weight() == 0 && chunk.requests[lane].load(Acquire) == 0
+        chunk.is_quiet(lane)
     }
 
     /// Changes the limit. A smaller one than what is open takes nothing away: it only lets nobody in until it fits.
     pub(crate) fn set_limit(&self, place: u32, limit: u32) {
         let (chunk, lane) = self.chunk(place);
-        if chunk.gates.set_limit(lane, limit, &chunk.reserve[lane]) {
+        if chunk.gates.set_limit(lane, limit, &chunk.reserve) {
             self.notify();
         }
     }
@@ -219,14 +217,14 @@ impl Ledger {
     /// before.
     pub(crate) fn set_gate(&self, place: u32, gate: Gate, watched: bool) -> bool {
         let (chunk, lane) = self.chunk(place);
-        chunk.gates.set(lane, gate, watched, &chunk.reserve[lane])
+        chunk.gates.set(lane, gate, watched, &chunk.reserve)
     }
 
     /// A good answer of this tenant. Returns whether that is news.
     pub(crate) fn answered(&self, place: u32, tenancy: u16) -> bool {
         let (chunk, lane) = self.chunk(place);
         // A late answer of the one before says nothing of this one.
-        chunk.reserve[lane].glance().tenancy() == tenancy && chunk.gates.answered(lane)
+        chunk.reserve.word(lane).glance().tenancy() == tenancy && chunk.gates.answered(lane)
     }
 
     /// Whether the right to probe is still held with this.
@@ -270,13 +268,13 @@ impl Ledger {
     /// Takes out of all candidate sets at once, without a publish; or lets back in.
     pub(crate) fn set_barred(&self, place: u32, barred: bool) {
         let (chunk, lane) = self.chunk(place);
-        put(&chunk.barred, lane, barred);
+        put(&chunk.shown.barred, lane, barred);
     }
 
     /// Whether the operator has taken it out.
     pub(crate) fn is_barred(&self, place: u32) -> bool {
         let (chunk, lane) = self.chunk(place);
-        is_set(&chunk.barred, lane)
+        is_set(&chunk.shown.barred, lane)
     }
 
     /// Reserves for a tenancy of the place, unless that exceeds the limit or the tenancy is over.
@@ -288,8 +286,8 @@ impl Ledger {
         }
         let (chunk, lane) = self.chunk(place);
         let entry = chunk.gates.enter(lane, take.weight, now)?;
-        let taken = self.take((place, tenancy), take, Span::of(now), |word| {
-            word.take(tenancy, take.weight)
+        let taken = self.take((place, tenancy), take, Span::of(now), |reserves, lane| {
+            reserves.take(lane, tenancy, take.weight)
         });
         let Entry::Probe(probe) = entry else { return taken };
         if taken.is_none() {
@@ -302,8 +300,8 @@ impl Ledger {
     /// Counts at the place what was taken elsewhere, whatever the limit says: somebody else has sent the request there.
     /// `None` when the tenancy is over.
     pub(crate) fn take_over(&self, place: u32, tenancy: u16, take: Take, from: &Taken) -> Option<Taken> {
-        self.take((place, tenancy), take, from.born, |word| {
-            word.force(tenancy, take.weight)
+        self.take((place, tenancy), take, from.born, |reserves, lane| {
+            reserves.force(lane, tenancy, take.weight)
         })
     }
 
@@ -312,19 +310,19 @@ impl Ledger {
         (place, tenancy): (u32, u16),
         take: Take,
         born: Span,
-        reserve: impl FnOnce(&ReserveWord) -> Option<u32>,
+        reserve: impl FnOnce(&Reserves, usize) -> Option<u32>,
     ) -> Option<Taken> {
         let (chunk, lane) = self.chunk(place);
-        chunk.requests[lane].fetch_add(1, Relaxed);
-        let Some(weight) = reserve(&chunk.reserve[lane]) else {
-            chunk.requests[lane].fetch_sub(1, Release);
+        chunk.begin(lane);
+        let Some(weight) = reserve(&chunk.reserve, lane) else {
+            chunk.end(lane);
             return None;
         };
         chunk.young[lane].add(born, weight);
         chunk.prefill[lane].fetch_add(u64::from(take.tokens), Relaxed);
         let cell = take.adapter.and_then(|name| chunk.adapters[lane].open(name));
         if cell.is_some() {
-            chunk.adapter_leases[lane].fetch_add(1, Relaxed);
+            chunk.begin_adapter(lane);
         }
         Some(Taken {
             place,
@@ -351,15 +349,20 @@ impl Ledger {
         let (chunk, lane) = self.chunk(taken.place);
         if let Some(cell) = taken.cell {
             chunk.adapters[lane].close(cell);
-            chunk.adapter_leases[lane].fetch_sub(1, Relaxed);
+            chunk.end_adapter(lane);
         }
         chunk.young[lane].remove(taken.born, taken.weight);
-        chunk.requests[lane].fetch_sub(1, Release);
+        chunk.end(lane);
+    }
+
+    fn release(&self, place: u32, weight: u32, settled: bool) {
+        let (chunk, lane) = self.chunk(place);
+        chunk.release(lane, weight, settled);
     }
 
     /// The engine is free of this request: gives all of it back.
     pub(crate) fn give_back(&self, taken: Taken) {
-        self.word(taken.place).release(taken.weight);
+        self.release(taken.place, taken.weight, false);
         self.close_account(taken);
         self.notify();
     }
@@ -382,7 +385,7 @@ impl Ledger {
     pub(crate) fn sample(&self, place: u32, tenancy: u16, now: Moment) -> SampleToken {
         let (chunk, lane) = self.chunk(place);
         let (sequence, settling, own) = self.settlings.sample(place, || {
-            let weight = chunk.reserve[lane].load().weight();
+            let weight = chunk.reserve.word(lane).load().weight();
             weight.saturating_sub(chunk.young[lane].since(now, Self::TRANSIT))
         });
         SampleToken {
@@ -401,8 +404,7 @@ impl Ledger {
     pub(crate) fn settle(&self, token: SampleToken, reported: u32) {
         let open = token.own.saturating_sub(token.settling);
         let ghosts = reported.saturating_sub(open);
-        let word = self.word(token.place);
-        let release = |weight| word.release(weight);
+        let release = |weight| self.release(token.place, weight, true);
         if self
             .settlings
             .confirm(token.place, token.sequence, ghosts, release)
@@ -415,7 +417,7 @@ impl Ledger {
     pub(crate) fn expire_settling(&self, now: Moment) -> Option<Moment> {
         let mut any = false;
         let next = self.settlings.expire(now, |place, weight| {
-            self.word(place).release(weight);
+            self.release(place, weight, true);
             any = true;
         });
         if any {

@@ -39,6 +39,7 @@ pub(crate) use ledger::Take;
 pub use ledger::{Ledger, SampleToken};
 pub use protocol::{HostHeader, Http2, Protocol, Tls};
 pub use readings::OwnLoad;
+
 pub(crate) use reserve::{Reserve, fits};
 pub(crate) use rooms::{RoomTaken, Rooms};
 pub use spec::{

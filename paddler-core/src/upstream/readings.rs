@@ -2,9 +2,9 @@
 //!
 //! A scan reads a word or a column of a chunk at a time. Chunks that nobody has a place in read as zero.
 
-use crate::upstream::adapters::AdapterCells;
+use crate::upstream::adapters::{AdapterCells, NameId};
 use crate::upstream::ledger::Ledger;
-use crate::upstream::reserve::{Reserve, ReserveWord};
+use crate::upstream::reserve::Reserve;
 use crate::upstream::sync::atomic::Ordering::Relaxed;
 use crate::upstream::{LANES, UpstreamIndex};
 
@@ -27,26 +27,43 @@ pub struct OwnLoad {
 impl Ledger {
     /// The upstreams of one word of the candidate set that the operator has taken out.
     pub(crate) fn drained(&self, word: usize) -> u64 {
-        self.known_chunk(word)
-            .map_or(0, |chunk| chunk.barred.load(Relaxed))
+        self.marks(word).drained
     }
 
     /// The upstreams of one word of the candidate set that get nothing now, whether barred or out for their health.
     pub(crate) fn shut(&self, word: usize) -> u64 {
-        self.known_chunk(word)
-            .map_or(0, |chunk| chunk.barred.load(Relaxed) | chunk.gates.closed())
+        self.marks(word).shut
     }
 
     /// The upstreams of one word of the candidate set that let in one request with weight at a time.
     pub(crate) fn probing(&self, word: usize) -> u64 {
-        self.known_chunk(word).map_or(0, |chunk| chunk.gates.probing())
+        self.marks(word).probing
     }
 
     /// The upstreams of one word of the candidate set that are out for their health, and get what nobody else could
     /// serve.
     pub(crate) fn last_resort(&self, word: usize) -> u64 {
-        self.known_chunk(word)
-            .map_or(0, |chunk| chunk.gates.last_resort())
+        self.marks(word).last_resort
+    }
+
+    /// All that is said of the upstreams of one word of the candidate set in bits.
+    pub(crate) fn marks(&self, word: usize) -> Marks {
+        let Some(chunk) = self.known_chunk(word) else {
+            return Marks {
+                full: u64::MAX,
+                ..Marks::default()
+            };
+        };
+        let drained = chunk.shown.barred.load(Relaxed);
+        Marks {
+            shut: drained | chunk.gates.closed(),
+            drained,
+            probing: chunk.gates.probing(),
+            last_resort: chunk.gates.last_resort(),
+            full: chunk.reserve.full(),
+            in_use: chunk.shown.in_use.load(Relaxed),
+            with_adapters: chunk.shown.with_adapters.load(Relaxed),
+        }
     }
 
     /// What is open at this place of the snapshot in force.
@@ -55,7 +72,7 @@ impl Ledger {
         let Some(chunk) = self.known_chunk(upstream.get() / LANES) else {
             return OwnLoad::default();
         };
-        let word = chunk.reserve[lane].load();
+        let word = chunk.reserve.word(lane).load();
         OwnLoad {
             weight: word.weight(),
             limit: Some(word.limit()).filter(|limit| *limit != Reserve::UNLIMITED),
@@ -66,64 +83,110 @@ impl Ledger {
     }
 
     /// Copies what is open at each place of one chunk, and the limits, each pair read at once.
-    pub(crate) fn freeze_weight(&self, chunk: usize, open: &mut [u32; LANES], limit: &mut [u32; LANES]) {
+    pub(crate) fn freeze_reserves(&self, chunk: usize, open: &mut [u32; LANES], limit: &mut [u32; LANES]) {
         let Some(chunk) = self.known_chunk(chunk) else {
             (*open, *limit) = ([0; LANES], [0; LANES]);
             return;
         };
-        // Read first, and taken apart then: eight at a time, which needs no branch.
-        let into = open
-            .as_chunks_mut::<8>()
-            .0
-            .iter_mut()
-            .zip(limit.as_chunks_mut().0);
-        for (words, (open, limit)) in chunk.reserve.as_chunks::<8>().0.iter().zip(into) {
-            let words = words.each_ref().map(ReserveWord::glance);
-            *open = words.map(Reserve::weight);
-            *limit = words.map(Reserve::limit);
+        for (lane, word) in chunk.reserve.words().iter().enumerate() {
+            let word = word.glance();
+            (open[lane], limit[lane]) = (word.weight(), word.limit());
         }
     }
 
-    /// Copies how many requests are open.
-    pub(crate) fn freeze_requests(&self, chunk: usize, into: &mut [u32; LANES]) {
+    /// Copies what is open at these places of one chunk.
+    pub(crate) fn freeze_weight(&self, chunk: usize, lanes: u64, into: &mut [u32; LANES]) {
+        let from = self.known_chunk(chunk).map(|chunk| chunk.reserve.words());
+        copy(from, lanes, into, |word| word.glance().weight());
+    }
+
+    /// Copies how many requests are open at these places of one chunk.
+    pub(crate) fn freeze_requests(&self, chunk: usize, lanes: u64, into: &mut [u32; LANES]) {
         let from = self.known_chunk(chunk).map(|chunk| &chunk.requests);
-        copy(from, into, |requests| requests.load(Relaxed));
+        copy(from, lanes, into, |requests| requests.load(Relaxed));
     }
 
-    /// Copies how many prompt tokens are under way.
-    pub(crate) fn freeze_prefill(&self, chunk: usize, into: &mut [u64; LANES]) {
+    /// Copies how many prompt tokens are under way at these places of one chunk.
+    pub(crate) fn freeze_prefill(&self, chunk: usize, lanes: u64, into: &mut [u64; LANES]) {
         let from = self.known_chunk(chunk).map(|chunk| &chunk.prefill);
-        copy(from, into, |tokens| tokens.load(Relaxed));
+        copy(from, lanes, into, |tokens| tokens.load(Relaxed));
     }
 
-    /// Calls `each` with every place of one chunk on which adapters have open leases, and those adapters: one can come
-    /// twice.
-    pub(crate) fn open_adapters(&self, chunk: usize, mut each: impl FnMut(usize, &AdapterCells)) {
-        let Some(cells) = self.known_chunk(chunk) else {
+    /// Calls `each` with every one of these places of one chunk on which adapters have open leases, and those adapters: one can
+    /// come twice.
+    pub(crate) fn open_adapters(&self, chunk: usize, lanes: u64, mut each: impl FnMut(usize, Adapters<'_>)) {
+        let Some(known) = self.known_chunk(chunk) else {
             return;
         };
-        let (eights, _) = cells.adapter_leases.as_chunks::<8>();
-        for (eight, leases) in eights.iter().enumerate() {
-            // Most have none, and are passed over eight at a time.
-            let open = leases.each_ref().map(|leases| leases.load(Relaxed));
-            if open.iter().fold(0, |any, open| any | open) == 0 {
-                continue;
+        for_each_lane(lanes, |lane| {
+            let leases = known.adapter_leases[lane].load(Relaxed);
+            if leases > 0 {
+                let cells = &known.adapters[lane];
+                each(chunk * LANES + lane, Adapters { cells, leases });
             }
-            for (lane, _) in open.iter().enumerate().filter(|(_, open)| **open > 0) {
-                let lane = eight * 8 + lane;
-                each(chunk * LANES + lane, &cells.adapters[lane]);
-            }
-        }
+        });
     }
 }
 
-/// Copies a column eight at a time, which needs no branch.
-fn copy<A, T: Copy + Default>(from: Option<&[A; LANES]>, into: &mut [T; LANES], read: impl Fn(&A) -> T) {
-    let Some(from) = from else {
-        *into = [T::default(); LANES];
-        return;
-    };
-    for (from, into) in from.as_chunks::<8>().0.iter().zip(into.as_chunks_mut().0) {
-        *into = from.each_ref().map(&read);
+/// What is said of the upstreams of a word of the candidate set in bits, each word of them read once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Marks {
+    /// They get nothing now, whether barred or out for their health.
+    pub(crate) shut: u64,
+    /// The operator has taken them out.
+    pub(crate) drained: u64,
+    /// They let in one request with weight at a time.
+    pub(crate) probing: u64,
+    /// They are out for their health, and get what nobody else could serve.
+    pub(crate) last_resort: u64,
+    /// The least weight has no room there.
+    pub(crate) full: u64,
+    /// Something of ours is open or settles there. At all others each of our counters is zero.
+    pub(crate) in_use: u64,
+    /// An adapter has an open lease there.
+    pub(crate) with_adapters: u64,
+}
+
+/// The adapters that have open leases at an upstream.
+pub(crate) struct Adapters<'a> {
+    cells: &'a AdapterCells,
+    leases: u32,
+}
+
+impl Adapters<'_> {
+    pub(crate) fn for_each(&self, each: impl FnMut(NameId)) {
+        self.cells.for_each_open(self.leases, each);
+    }
+}
+
+/// Copies some places of a column. Where they are many it looks at all, without a branch; the others are zero then.
+fn copy<A, T: Copy + Default>(
+    from: Option<&[A; LANES]>,
+    lanes: u64,
+    into: &mut [T; LANES],
+    read: impl Fn(&A) -> T,
+) {
+    const MANY: u32 = 16;
+    let Some(from) = from else { return };
+    if lanes.count_ones() < MANY {
+        return for_each_lane(lanes, |lane| into[lane] = read(&from[lane]));
+    }
+    for (lane, (from, into)) in from.iter().zip(into).enumerate() {
+        let value = read(from);
+        *into = if lanes >> lane & 1 == 1 {
+            value
+        } else {
+            T::default()
+        };
+    }
+}
+
+fn for_each_lane(mut lanes: u64, mut each: impl FnMut(usize)) {
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros() as usize;
+        lanes &= lanes - 1;
+        if lane < LANES {
+            each(lane);
+        }
     }
 }

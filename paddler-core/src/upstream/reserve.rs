@@ -3,6 +3,8 @@
 //! The reservation is the promise: weight and limit share one word with the number of the place's tenancy, so
 //! compare-and-swap can neither exceed the limit nor land on another upstream that got the place since.
 
+use crate::upstream::LANES;
+use crate::upstream::gates::keep_up;
 use crate::upstream::sync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -47,8 +49,33 @@ impl Reserve {
         self.limit().saturating_sub(self.weight())
     }
 
+    /// Whether no weight has room, not even the least.
+    fn is_full(self) -> bool {
+        !self.fits(1)
+    }
+
     fn with_weight(self, weight: u32) -> Self {
         Self::new(self.tenancy(), self.limit(), weight)
+    }
+
+    fn with_limit(self, limit: u32) -> Self {
+        Self::new(self.tenancy(), limit, self.weight())
+    }
+
+    /// With weight that is there already, whatever the limit says, unless the tenancy is over. The count stops where the field
+    /// ends: no machine holds so many requests.
+    fn with(self, tenancy: u16, weight: u32) -> Option<Self> {
+        (self.tenancy() == tenancy).then(|| self.with_weight(self.weight().saturating_add(weight)))
+    }
+
+    /// With weight that is reserved, unless the tenancy is over or the limit has no room.
+    fn take(self, tenancy: u16, weight: u32) -> Option<Self> {
+        self.with(tenancy, weight).filter(|_| self.fits(weight))
+    }
+
+    fn release(self, weight: u32) -> Self {
+        debug_assert!(self.weight() >= weight, "weight was given back twice");
+        self.with_weight(self.weight().saturating_sub(weight))
     }
 }
 
@@ -98,7 +125,7 @@ impl ReserveWord {
 
     /// Begins the next tenancy. Returns its number.
     pub(crate) fn open(&self, limit: u32) -> u16 {
-        let old = self.update(|old| Some(Reserve::new(old.tenancy(), limit, old.weight())));
+        let old = self.update(|old| Some(old.with_limit(limit)));
         let old = old.unwrap_or(Reserve(0));
         debug_assert_eq!(old.weight(), 0, "a place was given away that is in use");
         old.tenancy()
@@ -107,7 +134,7 @@ impl ReserveWord {
     /// Ends the tenancy: nobody who still knows this one can reserve any more. Open weight stays until it ends.
     ///
     /// A number comes round after 65,536 tenancies, far more than the snapshots that anybody keeps.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.update(|old| {
             Some(Reserve::new(
                 old.tenancy().wrapping_add(1),
@@ -119,34 +146,99 @@ impl ReserveWord {
 
     /// Returns whether the limit rose.
     pub(crate) fn set_limit(&self, limit: u32) -> bool {
-        let old = self.update(|old| Some(Reserve::new(old.tenancy(), limit, old.weight())));
+        let old = self.update(|old| Some(old.with_limit(limit)));
         old.is_some_and(|old| limit > old.limit())
     }
 
     /// Reserves for this tenancy, unless it is over or the limit has no room. Returns what was taken.
     pub(crate) fn take(&self, tenancy: u16, weight: u32) -> Option<u32> {
-        self.add(tenancy, |old| old.fits(weight).then_some(weight))
-    }
-
-    /// Counts weight that is there already, whatever the limit says, unless the tenancy is over.
-    pub(crate) fn force(&self, tenancy: u16, weight: u32) -> Option<u32> {
-        self.add(tenancy, |_| Some(weight))
-    }
-
-    fn add(&self, tenancy: u16, wanted: impl Fn(Reserve) -> Option<u32>) -> Option<u32> {
-        // The count stops where the field ends: no machine holds so many requests.
-        let after = |old: Reserve| Some(old.with_weight(old.weight().saturating_add(wanted(old)?)));
-        let old = self.update(|old| after(old).filter(|_| old.tenancy() == tenancy))?;
-        Some(after(old)?.weight() - old.weight())
+        let old = self.update(|old| old.take(tenancy, weight))?;
+        Some(old.take(tenancy, weight)?.weight() - old.weight())
     }
 
     pub(crate) fn release(&self, weight: u32) {
         if weight > 0 {
-            self.update(|old| {
-                debug_assert!(old.weight() >= weight, "weight was given back twice");
-                Some(old.with_weight(old.weight().saturating_sub(weight)))
-            });
+            self.update(|old| Some(old.release(weight)));
         }
+    }
+}
+
+/// The words of one chunk of upstreams. That one is full is kept up for scans as a bit, so that they need not read the words.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Reserves {
+    words: [ReserveWord; LANES],
+    full: AtomicU64,
+}
+
+impl Default for Reserves {
+    fn default() -> Self {
+        Self {
+            words: std::array::from_fn(|_| ReserveWord::default()),
+            // As long as there is no limit, there is no room.
+            full: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Reserves {
+    pub(super) fn word(&self, lane: usize) -> &ReserveWord {
+        &self.words[lane]
+    }
+
+    pub(super) fn words(&self) -> &[ReserveWord; LANES] {
+        &self.words
+    }
+
+    /// Those where the least weight has no room.
+    pub(super) fn full(&self) -> u64 {
+        self.full.load(Relaxed)
+    }
+
+    /// Changes a word, and the bit with it. Returns the word before and after.
+    fn update(&self, lane: usize, change: impl Fn(Reserve) -> Option<Reserve>) -> Option<(Reserve, Reserve)> {
+        let word = &self.words[lane];
+        let old = word.update(&change)?;
+        let new = change(old)?;
+        if old.is_full() != new.is_full() {
+            keep_up(&self.full, lane, || word.load().is_full());
+        }
+        Some((old, new))
+    }
+
+    /// Begins the next tenancy. Returns its number.
+    pub(super) fn open(&self, lane: usize, limit: u32) -> u16 {
+        self.set_limit(lane, limit);
+        self.words[lane].open(limit)
+    }
+
+    /// Ends the tenancy.
+    pub(super) fn close(&self, lane: usize) {
+        self.words[lane].close();
+    }
+
+    /// Returns whether the limit rose.
+    pub(super) fn set_limit(&self, lane: usize, limit: u32) -> bool {
+        let changed = self.update(lane, |old| Some(old.with_limit(limit)));
+        changed.is_some_and(|(old, _)| limit > old.limit())
+    }
+
+    /// Reserves for this tenancy, unless it is over or the limit has no room. Returns what was taken.
+    pub(super) fn take(&self, lane: usize, tenancy: u16, weight: u32) -> Option<u32> {
+        let (old, new) = self.update(lane, |old| old.take(tenancy, weight))?;
+        Some(new.weight() - old.weight())
+    }
+
+    /// Counts weight that is there already, whatever the limit says, unless the tenancy is over.
+    pub(super) fn force(&self, lane: usize, tenancy: u16, weight: u32) -> Option<u32> {
+        let (old, new) = self.update(lane, |old| old.with(tenancy, weight))?;
+        Some(new.weight() - old.weight())
+    }
+
+    /// Returns whether that was the last that was open.
+    pub(super) fn release(&self, lane: usize, weight: u32) -> bool {
+        let changed = (weight > 0).then(|| self.update(lane, |old| Some(old.release(weight))));
+        changed.flatten().is_some_and(|(_, new)| new.weight() == 0)
     }
 }
 

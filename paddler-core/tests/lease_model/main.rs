@@ -62,15 +62,26 @@ fn take(ledger: &Ledger, tenant: u16, take: Take) -> Option<Taken> {
     ledger.try_take(PLACE, tenant, take, NOW)
 }
 
+/// Scans are told in bits what is so.
+fn assert_shown(ledger: &Ledger) {
+    let marks = ledger.marks(0);
+    let told = [marks.in_use, marks.full].map(|bits| bits >> PLACE & 1 == 1);
+    assert_eq!(told, [!ledger.is_quiet(PLACE), !ledger.reserved(PLACE).fits(1)]);
+}
+
 /// Nothing is open and nothing settles.
 fn assert_zero(ledger: &Ledger, tenant: u16) {
     assert!(ledger.is_quiet(PLACE));
     assert_eq!((weight(ledger), ledger.settling_weight()), (0, 0));
     let (mut requests, mut prefill) = ([0; upstream::LANES], [0; upstream::LANES]);
-    ledger.freeze_requests(0, &mut requests);
-    ledger.freeze_prefill(0, &mut prefill);
+    ledger.freeze_requests(0, u64::MAX, &mut requests);
+    ledger.freeze_prefill(0, u64::MAX, &mut prefill);
     assert_eq!((requests, prefill), ([0; upstream::LANES], [0; upstream::LANES]));
-    ledger.open_adapters(0, |place, _| panic!("an adapter has a lease at {place}"));
+    ledger.open_adapters(0, u64::MAX, |place, _| {
+        panic!("an adapter has a lease at {place}")
+    });
+    assert_shown(ledger);
+    assert_eq!(ledger.marks(0).with_adapters, 0);
     // Nothing is left in the young weight either: it would be missing from a weight that is not young.
     let old = take(ledger, tenant, Take { weight: 1, ..CONTROL });
     if let Some(old) = old {
@@ -115,6 +126,8 @@ fn a_slot_that_is_given_back_can_be_had_again() {
         let taken = raced
             .or_else(|| take(&ledger, tenant, ONE))
             .expect("it is free by now");
+        assert_shown(&ledger);
+        assert_eq!(ledger.marks(0).with_adapters, 1 << PLACE);
         assert_eq!(weight(&ledger), 1);
         ledger.give_back(taken);
         assert_zero(&ledger, tenant);
@@ -143,9 +156,9 @@ fn place_changes_hands(request: Take) {
             assert_ne!(new, old);
             // All of the place is the new tenant's: no weight, no adapter, no prompt of the old one lands here any more.
             assert_eq!(weight(&ledger), 0);
-            ledger.open_adapters(0, |_, _| panic!("an adapter of the old tenant"));
+            ledger.open_adapters(0, u64::MAX, |_, _| panic!("an adapter of the old tenant"));
             let mut prefill = [0; upstream::LANES];
-            ledger.freeze_prefill(0, &mut prefill);
+            ledger.freeze_prefill(0, u64::MAX, &mut prefill);
             assert_eq!(prefill, [0; upstream::LANES]);
             let taken = take(&ledger, new, ONE).expect("the new tenant has its whole limit");
             reserver.join().unwrap();
@@ -212,6 +225,7 @@ fn a_release_and_a_new_limit() {
         // They had room only before the limit fell.
         assert_eq!(weight(&ledger), 1 + u32::from(theirs.is_some()));
         assert_eq!(take(&ledger, tenant, ONE), None);
+        assert_shown(&ledger);
         ledger.give_back(b);
         theirs.into_iter().for_each(|taken| ledger.give_back(taken));
         assert_zero(&ledger, tenant);
@@ -258,7 +272,7 @@ fn three_leases_of_adapters_in_cells() {
             move || {
                 let cell = cells.open(NameId(name)).expect("there is room");
                 let mut seen = false;
-                cells.for_each_open(|open| seen |= open == NameId(name));
+                cells.for_each_open(u32::MAX, |open| seen |= open == NameId(name));
                 assert!(seen, "its own lease is open");
                 cells.close(cell);
             }
@@ -267,7 +281,7 @@ fn three_leases_of_adapters_in_cells() {
         open_and_close(2)();
         a.join().unwrap();
         b.join().unwrap();
-        cells.for_each_open(|name| panic!("{name:?} is left over"));
+        cells.for_each_open(u32::MAX, |name| panic!("{name:?} is left over"));
     });
 }
 
@@ -294,6 +308,7 @@ fn a_report_and_a_new_cancel() {
         other.join().unwrap();
         assert_eq!(weight(&ledger), 2 - token.settling);
         assert_eq!(ledger.settling_weight(), u64::from(2 - token.settling));
+        assert_shown(&ledger);
         ledger.expire_settling(LATER);
         ledger.expire_settling(Moment::from_millis(100_000));
         assert_zero(&ledger, tenant);

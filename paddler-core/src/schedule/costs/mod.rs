@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::context::{PickCx, Reads};
+use super::context::{PickCx, Reads, lanes};
 use super::cost::Cost;
 use super::filter::FilterError;
 use super::node::words;
-use crate::upstream::UpstreamIndex;
+use crate::status::UNKNOWN;
+use crate::upstream::{LANES, UpstreamIndex};
 
 /// Requests waiting there. See [`queue`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,21 @@ impl fmt::Debug for Queue {
 impl Cost for Queue {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
         Ok(cx.waiting(upstream).map(|waiting| waiting as f32))
+    }
+
+    fn by_words(&self) -> bool {
+        true
+    }
+
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; LANES]) {
+        let waiting = cx.waiting_lanes(word);
+        for (cost, waiting) in into.iter_mut().zip(waiting) {
+            *cost = if waiting == UNKNOWN {
+                f32::NAN
+            } else {
+                waiting as f32
+            };
+        }
     }
 
     fn reads(&self) -> Reads {
@@ -55,8 +71,21 @@ impl Cost for InFlightShare {
         Ok(cx.load_share(upstream).map(|share| share as f32))
     }
 
+    fn by_words(&self) -> bool {
+        true
+    }
+
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; LANES]) {
+        let (load, room) = (cx.load_lanes(word), lanes(&cx.snapshot.columns.room, word));
+        for lane in 0..LANES {
+            let is_known = (room[lane] != UNKNOWN) & (room[lane] > 0);
+            let share = (f64::from(load[lane]) / f64::from(room[lane])) as f32;
+            into[lane] = if is_known { share } else { f32::NAN };
+        }
+    }
+
     fn reads(&self) -> Reads {
-        Reads::LOAD
+        Reads::WEIGHT
     }
 }
 
@@ -78,16 +107,30 @@ impl fmt::Debug for KvPressure {
 
 impl Cost for KvPressure {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
-        Ok(cx.kv_cache_usage(upstream).map(|used| {
-            let used = used.clamp(0.0, 1.0);
-            // One part in a thousand left is as good as none.
-            (used / (1.0 - used).max(1e-3)) as f32
-        }))
+        Ok(cx.kv_cache_usage(upstream).map(pressure))
+    }
+
+    fn by_words(&self) -> bool {
+        true
+    }
+
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; LANES]) {
+        let used = lanes(&cx.snapshot.columns.kv, word);
+        for (cost, used) in into.iter_mut().zip(used) {
+            *cost = pressure(*used);
+        }
     }
 
     fn reads(&self) -> Reads {
         Reads::NONE
     }
+}
+
+/// Of a usage that is not known, NaN.
+fn pressure(used: f64) -> f32 {
+    let used = used.clamp(0.0, 1.0);
+    // One part in a thousand left is as good as none.
+    (used / (1.0 - used).max(1e-3)) as f32
 }
 
 /// Prompt work ahead times requests in flight. See [`prefill_product`].
@@ -114,15 +157,34 @@ impl fmt::Debug for PrefillProduct {
 
 impl Cost for PrefillProduct {
     fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
-        // Far below 2^63, and a signed number is converted in one instruction.
-        let ahead = cx.prefill_tokens(upstream).cast_signed() as f32;
+        let ahead = tokens_ahead(cx.prefill_tokens(upstream));
         let tokens = ahead + cx.facts.tokens.max(1) as f32;
         Ok(Some(tokens * (cx.load(upstream) as f32 + 1.0)))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::LOAD | Reads::PREFILL
+    fn by_words(&self) -> bool {
+        true
     }
+
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; LANES]) {
+        let (load, mine) = (cx.load_lanes(word), cx.facts.tokens.max(1) as f32);
+        *into = [0.0; LANES];
+        for (lane, tokens) in cx.prefill_in_use(word) {
+            into[lane] = tokens_ahead(tokens);
+        }
+        for (cost, load) in into.iter_mut().zip(load) {
+            *cost = (*cost + mine) * (load as f32 + 1.0);
+        }
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::WEIGHT | Reads::PREFILL
+    }
+}
+
+fn tokens_ahead(tokens: u64) -> f32 {
+    // Far below 2^63, and a signed number is converted in one instruction.
+    tokens.cast_signed() as f32
 }
 
 /// Several costs, each times its weight. See [`weighted`].
@@ -150,6 +212,21 @@ impl Cost for Weighted {
             sum = sum.zip(cost).map(|(sum, cost)| sum + weight * cost);
         }
         Ok(sum)
+    }
+
+    fn by_words(&self) -> bool {
+        self.0.iter().all(|(_, part)| part.by_words())
+    }
+
+    fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; LANES]) {
+        let mut costs = [0.0; LANES];
+        *into = [0.0; LANES];
+        for (weight, part) in &self.0 {
+            part.costs_of_word(cx, word, &mut costs);
+            for (sum, cost) in into.iter_mut().zip(costs) {
+                *sum += weight * cost;
+            }
+        }
     }
 
     fn reads(&self) -> Reads {

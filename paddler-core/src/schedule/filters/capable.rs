@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::request::{Facts, RequestClass, Task};
-use crate::schedule::candidates::mask;
 use crate::schedule::context::lanes;
+use crate::schedule::lanes::mask;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::status::{ModelRow, UNKNOWN};
 use crate::upstream::{Capability, UpstreamIndex};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::schedule::candidates::mask;
 use crate::schedule::context::lanes;
+use crate::schedule::lanes::mask;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
 use crate::upstream::UpstreamIndex;
 
@@ -40,8 +40,12 @@ impl Filter for Fresh {
         let max_age = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
         let oldest = cx.now.as_nanos().saturating_sub(max_age);
         set.retain_words(|word, bits| {
+            let heard = bits & columns.heard[word];
+            if columns.earliest_report[word] >= oldest {
+                return heard;
+            }
             let reported_at = lanes(&columns.reported_at, word);
-            mask(bits & columns.heard[word], |lane| reported_at[lane] >= oldest)
+            mask(heard, |lane| reported_at[lane] >= oldest)
         });
         Ok(())
     }

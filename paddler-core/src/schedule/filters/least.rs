@@ -7,8 +7,9 @@
 use std::fmt;
 
 use super::threshold::{Bound, Unknown, kv_cache, queue_depth};
+use crate::schedule::lanes::Bits;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason, Signals};
-use crate::status::UNKNOWN;
+use crate::status::{UNKNOWN, Within};
 use crate::upstream::UpstreamIndex;
 
 /// Keeps the lowest bucket. Made by [`least_queue`] and [`least_kv_cache`].
@@ -36,36 +37,49 @@ pub fn least_kv_cache() -> Least {
 impl Least {
     /// The highest value that stays, of `n` candidates. Zero candidates have no bucket, and nobody to ask.
     fn edge(self, min: f64, max: f64, n: usize) -> f64 {
-        let share = (max - min) / n as f64;
-        // Queue lengths are whole and below 2^32, so rounding down is exact here.
-        min + if self == Self::Queue { share.floor() } else { share }
+        min + match self {
+            // Queue lengths are whole and below 2^32, so this is exact.
+            Self::Queue => ((max - min) as u64).checked_div(n as u64).unwrap_or(0) as f64,
+            Self::KvCache => (max - min) / n as f64,
+        }
     }
 
-    /// The highest value that stays, and whether the unknown do; `None` where nobody is known. NaN is unknown.
-    fn bucket(
+    /// The highest value that stays, and whether the unknown do; `None` where nobody is known. NaN is unknown. `within`: within
+    /// what the values of a word lie, where that is known.
+    fn bucket<T: Copy + Into<f64>>(
         self,
         set: &mut CandidateSet<'_>,
+        within: impl Fn(usize) -> Option<Within<T>>,
         value: impl Fn(UpstreamIndex) -> f64,
     ) -> Option<(f64, Unknown)> {
-        let n = set.len();
-        let (mut min, mut max, mut known) = (f64::INFINITY, 0.0f64, 0);
-        set.iter().for_each(|upstream| {
-            let value = value(upstream);
-            // Neither of the two takes NaN.
-            if value < min {
-                min = value;
+        let (mut min, mut max) = (f64::INFINITY, 0.0f64);
+        let (mut any, mut all) = (false, true);
+        for (word, bits) in set.bits().iter().enumerate().filter(|(_, bits)| **bits != 0) {
+            // Most words hold nothing that the ones before it have not shown.
+            let holds_more =
+                |within: &Within<T>| !within.known || within.least.into() < min || within.most.into() > max;
+            if any && !within(word).as_ref().is_none_or(holds_more) {
+                continue;
             }
-            if value > max {
-                max = value;
+            for upstream in Bits::of(word, *bits) {
+                let value = value(upstream);
+                // Neither of the two takes NaN.
+                if value < min {
+                    min = value;
+                }
+                if value > max {
+                    max = value;
+                }
+                any |= !value.is_nan();
+                all &= !value.is_nan();
             }
-            known += usize::from(!value.is_nan());
-        });
-        if known == 0 {
+        }
+        if !any {
             return None;
         }
-        let edge = self.edge(min, max, n);
+        let edge = self.edge(min, max, set.len());
         let number = |upstream| Some(value(upstream)).filter(|value| !value.is_nan());
-        let stays = known < n && set.median(number).is_some_and(|median| median <= edge);
+        let stays = !all && set.median(number).is_some_and(|median| median <= edge);
         Some((edge, if stays { Unknown::Pass } else { Unknown::Fail }))
     }
 }
@@ -81,19 +95,29 @@ impl fmt::Debug for Least {
 
 impl Filter for Least {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
+        // The only one is the least, be it known or not.
+        if set.is_one() {
+            return Ok(());
+        }
         let columns = &cx.snapshot.columns;
         let bucket = match (self, cx.signals) {
             // The same as below, without a look at the corrections.
             (Self::Queue, Signals::Reported) => {
-                self.bucket(set, |upstream| match columns.waiting[upstream.get()] {
+                let within = |word: usize| Some(columns.waiting_within[word]);
+                self.bucket(set, within, |upstream| match columns.waiting[upstream.get()] {
                     UNKNOWN => f64::NAN,
                     waiting => f64::from(waiting),
                 })
             }
-            (Self::Queue, Signals::Corrected) => {
-                self.bucket(set, |upstream| cx.waiting(upstream).map_or(f64::NAN, f64::from))
+            (Self::Queue, Signals::Corrected) => self.bucket(
+                set,
+                |_| None::<Within<u32>>,
+                |upstream| cx.waiting(upstream).map_or(f64::NAN, f64::from),
+            ),
+            (Self::KvCache, _) => {
+                let within = |word: usize| Some(columns.kv_within[word]);
+                self.bucket(set, within, |upstream| columns.kv[upstream.get()])
             }
-            (Self::KvCache, _) => self.bucket(set, |upstream| columns.kv[upstream.get()]),
         };
         let Some((edge, unknown)) = bucket else {
             return Ok(());

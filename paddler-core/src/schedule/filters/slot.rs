@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::schedule::candidates::mask;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
-use crate::upstream::{UpstreamIndex, fits};
+use crate::upstream::UpstreamIndex;
 
 /// Keeps upstreams where the request fits under the limit. See [`slot`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,11 +25,7 @@ impl fmt::Debug for HasSlot {
 
 impl Filter for HasSlot {
     fn narrow(&self, cx: &PickCx<'_>, set: &mut CandidateSet<'_>) -> Result<(), FilterError> {
-        let weight = cx.facts.weight;
-        set.retain_words(|word, bits| {
-            let (open, limit) = cx.own_lanes(word);
-            mask(bits, |lane| fits(open[lane], limit[lane], weight))
-        });
+        set.exclude(&cx.frozen.full);
         Ok(())
     }
 

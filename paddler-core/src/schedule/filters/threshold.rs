@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::candidates::mask;
 use crate::schedule::context::lanes;
-use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason};
-use crate::status::UNKNOWN;
+use crate::schedule::lanes::mask;
+use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason, Signals};
+use crate::status::{UNKNOWN, Within};
 use crate::upstream::UpstreamIndex;
 
 /// Where the limit lies.
@@ -23,10 +23,14 @@ pub enum Bound {
 impl Bound {
     /// The least whole number that is not within it.
     fn first_beyond(self) -> u32 {
-        // The casts saturate, and make zero of NaN, within which there is nothing.
+        // The casts cut off, saturate, and make zero of NaN, within which there is nothing.
         match self {
-            Self::Below(limit) => limit.ceil() as u32,
-            Self::AtMost(limit) => (limit.floor() + 1.0) as u32,
+            Self::Below(limit) => {
+                let whole = limit as u32;
+                whole.saturating_add(u32::from(f64::from(whole) < limit))
+            }
+            Self::AtMost(limit) if limit >= 0.0 => (limit as u32).saturating_add(1),
+            Self::AtMost(_) => 0,
         }
     }
 
@@ -85,6 +89,17 @@ pub fn kv_cache(bound: Bound) -> Threshold {
 }
 
 impl Threshold {
+    /// Of a word whose values lie within this: all bits where each of them passes, none where none does.
+    fn all_or_none<T: Copy>(&self, within: Within<T>, holds: impl Fn(T) -> bool) -> Option<u64> {
+        let passes = self.unknown == Unknown::Pass;
+        // The bound is on one side, so what holds of the highest holds of all.
+        match (holds(within.least), holds(within.most)) {
+            (_, true) if within.known || passes => Some(u64::MAX),
+            (false, _) if within.known || !passes => Some(0),
+            _ => None,
+        }
+    }
+
     /// Says what becomes of upstreams whose value is not known.
     #[must_use]
     pub fn unknown(mut self, unknown: Unknown) -> Self {
@@ -116,20 +131,39 @@ impl Filter for Threshold {
         if cx.facts.weight == 0 {
             return Ok(());
         }
-        let unknown = self.unknown == Unknown::Pass;
+        let columns = &cx.snapshot.columns;
         match self.signal {
             What::QueueDepth => {
-                let beyond = self.bound.first_beyond();
+                let (beyond, unknown) = (self.bound.first_beyond(), self.unknown == Unknown::Pass);
+                // Unknown is the largest number, so it is below nothing.
+                let is_within = |waiting: u32| (waiting < beyond) | (unknown & (waiting == UNKNOWN));
+                // What is reported says all of it only where it is not corrected.
+                let reported = cx.signals == Signals::Reported;
                 set.retain_words(|word, bits| {
-                    let waiting = cx.waiting_lanes(word);
-                    mask(bits, |lane| {
-                        let waiting = waiting[lane];
-                        (waiting < beyond) & (waiting != UNKNOWN) | (unknown & (waiting == UNKNOWN))
-                    })
+                    let within = columns.waiting_within[word];
+                    match self.all_or_none(within, |waiting| waiting < beyond) {
+                        Some(all) if reported => bits & all,
+                        None if reported && within.known => {
+                            let waiting = lanes(&columns.waiting, word);
+                            mask(bits, |lane| waiting[lane] < beyond)
+                        }
+                        _ if reported => {
+                            let waiting = lanes(&columns.waiting, word);
+                            mask(bits, |lane| is_within(waiting[lane]))
+                        }
+                        _ => {
+                            let waiting = cx.waiting_lanes(word);
+                            mask(bits, |lane| is_within(waiting[lane]))
+                        }
+                    }
                 });
             }
             What::KvCache => set.retain_words(|word, bits| {
-                let usage = lanes(&cx.snapshot.columns.kv, word);
+                let within = columns.kv_within[word];
+                if let Some(all) = self.all_or_none(within, |usage| self.bound.holds(usage)) {
+                    return bits & all;
+                }
+                let (usage, unknown) = (lanes(&columns.kv, word), self.unknown == Unknown::Pass);
                 mask(bits, |lane| {
                     self.bound.holds(usage[lane]) | (unknown & usage[lane].is_nan())
                 })
