@@ -30,8 +30,11 @@ const SMALL: usize = 2 * 1024;
 /// What stands around a chunk: three digits, and the ends of two lines.
 const AROUND: usize = 7;
 
-/// How many pieces go one after the other before others have their turn.
-const TURN: usize = 16;
+/// How many pieces are gathered in one go, also such as have no bytes.
+const MOST: usize = 32;
+
+/// How many bytes go in one write, of pieces that are there together. Then others have their turn.
+const BLOCK: usize = 2 * SMALL;
 
 type Next = Option<Result<Frame<Bytes>, BoxError>>;
 
@@ -43,6 +46,8 @@ pub(super) struct Lane {
     waits: AtomicBool,
     /// It has written all that it has.
     wrote_all: AtomicBool,
+    /// The line has not taken all of what it wrote last.
+    behind: AtomicBool,
 }
 
 /// The answer that comes in chunks, if there is one.
@@ -63,9 +68,14 @@ impl Lane {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has written all that it has.
+    /// The server has written something, and the line has taken all of it or not.
+    pub(super) fn wrote(&self, all: bool) {
+        self.behind.store(!all, Relaxed);
+    }
+
+    /// The server has written all that it has, if what it wrote last was taken.
     pub(super) fn wrote_all(&self) {
-        self.wrote_all.store(true, Relaxed);
+        self.wrote_all.store(!self.behind.load(Relaxed), Relaxed);
     }
 
     /// Opens where the server has nothing to do but to wait.
@@ -86,7 +96,8 @@ impl Lane {
         let polled = match (way.left.take(), &mut way.body) {
             (Some(left), _) => Poll::Ready(left),
             (None, Some(body)) => Pin::new(body).poll_frame(cx),
-            (None, None) => Poll::Ready(None),
+            // An end would say that the answer is whole.
+            (None, None) => Poll::Ready(Some(Err("another answer has begun".into()))),
         };
         self.waits.store(polled.is_pending(), Relaxed);
         if polled.is_ready() {
@@ -118,8 +129,8 @@ pub(super) async fn beside<T>(line: &Line, mut server: Pin<&mut impl Future<Outp
     let Some(tcp) = line.tcp() else {
         return Some(server.await);
     };
-    // While the lane is open: the server is seldom heard of then.
-    let mut woken = None::<Woken>;
+    // Once there was a lane, what wakes the server is its own: while the lane is open it is seldom heard of.
+    let (mut woken, mut open) = (None::<Woken>, false);
     poll_fn(|cx| {
         loop {
             let polled = match &mut woken {
@@ -129,16 +140,24 @@ pub(super) async fn beside<T>(line: &Line, mut server: Pin<&mut impl Future<Outp
             if let Poll::Ready(done) = polled {
                 return Poll::Ready(Some(done));
             }
-            if woken.is_none() {
-                if !line.lane.opens() {
+            if !open {
+                open = line.lane.opens();
+                if !open {
                     return Poll::Pending;
                 }
-                woken = Some(Woken::new());
-            } else if let Err(error) = ready!(pass(line, tcp, cx)) {
+                if woken.is_none() {
+                    woken = Some(Woken::new());
+                    continue;
+                }
+            }
+            if let Err(error) = ready!(pass(line, tcp, cx)) {
                 tracing::debug!(%error, "a client's connection has ended");
                 return Poll::Ready(None);
-            } else {
-                woken = None;
+            }
+            open = false;
+            // There is something for it.
+            if let Some(woken) = &mut woken {
+                woken.ask_again();
             }
         }
     })
@@ -148,24 +167,22 @@ pub(super) async fn beside<T>(line: &Line, mut server: Pin<&mut impl Future<Outp
 /// Lets pieces pass until something is left to the server.
 fn pass(line: &Line, tcp: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut way = line.lane.way();
-    for _ in 0..TURN {
-        ready!(way.poll_unsent(line, tcp, cx))?;
-        // The server may have let go of it.
-        let Some(body) = &mut way.body else {
-            return Poll::Ready(Ok(()));
-        };
-        let next = ready!(Pin::new(&mut *body).poll_frame(cx));
-        match small(&next) {
-            Some(data) if !body.is_end_stream() => way.write(tcp, data)?,
-            _ => {
-                way.left = Some(next);
-                way.open = false;
-                return Poll::Ready(Ok(()));
-            }
-        }
+    // The server may have let go of it.
+    if !way.open {
+        return Poll::Ready(Ok(()));
     }
-    cx.waker().wake_by_ref();
-    Poll::Pending
+    ready!(way.poll_unsent(line, tcp, cx))?;
+    if way.left.is_none() {
+        let mut room = [MaybeUninit::uninit(); BLOCK];
+        let mut block = ReadBuf::uninit(&mut room);
+        let gathered = way.gather(&mut block, cx);
+        way.write(tcp, block.filled())?;
+        // What the line did not take comes before anything else, whoever writes it.
+        ready!(way.poll_unsent(line, tcp, cx))?;
+        ready!(gathered);
+    }
+    way.open = false;
+    Poll::Ready(Ok(()))
 }
 
 /// Its bytes, if it is small enough to go past the server.
@@ -175,24 +192,38 @@ fn small(next: &Next) -> Option<&Bytes> {
 }
 
 impl Way {
-    /// Writes a piece as a chunk.
-    fn write(&mut self, tcp: &TcpStream, data: &[u8]) -> io::Result<()> {
-        // A chunk of no bytes would be the last.
-        if data.is_empty() {
+    /// Gathers the pieces that are there, as chunks, while there is room. Ready once something is left to the server.
+    fn gather(&mut self, block: &mut ReadBuf<'_>, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..MOST {
+            let Some(body) = &mut self.body else {
+                return Poll::Ready(());
+            };
+            let next = ready!(Pin::new(&mut *body).poll_frame(cx));
+            match small(&next) {
+                Some(data) if !body.is_end_stream() => put_chunk(block, data),
+                _ => {
+                    self.left = Some(next);
+                    return Poll::Ready(());
+                }
+            }
+            if block.remaining() < SMALL + AROUND {
+                break;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Writes what the line takes, and keeps the rest.
+    fn write(&mut self, tcp: &TcpStream, block: &[u8]) -> io::Result<()> {
+        if block.is_empty() {
             return Ok(());
         }
-        let mut room = [MaybeUninit::uninit(); SMALL + AROUND];
-        let mut chunk = ReadBuf::uninit(&mut room);
-        let digits = [8, 4, 0].map(|shift| b"0123456789ABCDEF"[data.len() >> shift & 15]);
-        let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
-        for part in [&digits[zeros..], b"\r\n", data, b"\r\n"] {
-            chunk.put_slice(part);
-        }
-        let taken = match tcp.try_write(chunk.filled()) {
+        let taken = match tcp.try_write(block) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             taken => taken?,
         };
-        self.unsent.extend_from_slice(&chunk.filled()[taken..]);
+        self.unsent.extend_from_slice(&block[taken..]);
         Ok(())
     }
 
@@ -209,6 +240,19 @@ impl Way {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// Adds a piece as a chunk.
+fn put_chunk(block: &mut ReadBuf<'_>, data: &[u8]) {
+    // A chunk of no bytes would be the last.
+    if data.is_empty() {
+        return;
+    }
+    let digits = [8, 4, 0].map(|shift| b"0123456789ABCDEF"[data.len() >> shift & 15]);
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    for part in [&digits[zeros..], b"\r\n", data, b"\r\n"] {
+        block.put_slice(part);
     }
 }
 

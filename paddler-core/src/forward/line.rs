@@ -220,6 +220,12 @@ impl LineIo {
         };
         self.stall.poll(cx, self.line.idle, result)
     }
+
+    /// Notes whether the line took all that was to be written.
+    fn wrote(&self, written: &Poll<io::Result<usize>>, of: usize) {
+        let all = matches!(written, Poll::Ready(Ok(taken)) if *taken == of);
+        self.line.lane.wrote(all);
+    }
 }
 
 /// Since when a client has taken nothing.
@@ -284,11 +290,13 @@ impl AsyncRead for LineIo {
 
 impl AsyncWrite for LineIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_io(
+        let written = self.poll_io(
             cx,
             |cx, io| io.poll_write(cx, buf),
             |cx, tcp| poll_tcp(cx, tcp, |tcp| tcp.try_write(buf)),
-        )
+        );
+        self.wrote(&written, buf.len());
+        written
     }
 
     fn poll_write_vectored(
@@ -296,11 +304,13 @@ impl AsyncWrite for LineIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(
+        let written = self.poll_io(
             cx,
             |cx, io| io.poll_write_vectored(cx, bufs),
             |cx, tcp| poll_tcp(cx, tcp, |tcp| tcp.try_write_vectored(bufs)),
-        )
+        );
+        self.wrote(&written, bufs.iter().map(|buf| buf.len()).sum());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -311,7 +321,8 @@ impl AsyncWrite for LineIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper asks for this once it has written all.
+        // hyper (1.12) asks for this only once it has written all that it has. Should another version ask before, the lane stays
+        // closed for as long as the line is behind.
         self.line.lane.wrote_all();
         self.poll_io(cx, |cx, io| io.poll_flush(cx), |_, _| Poll::Ready(Ok(())))
     }

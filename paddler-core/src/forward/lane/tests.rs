@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::sync::atomic::AtomicUsize;
+use std::task::Waker;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request};
@@ -236,4 +237,233 @@ async fn who_takes_nothing_for_too_long_is_let_go() {
     let served = timeout(PATIENCE, serving.served).await.unwrap().unwrap();
     assert_eq!(served.unwrap(), Served::Whole);
     assert!(made.load(Relaxed) < MANY);
+}
+
+#[tokio::test]
+async fn it_opens_only_where_the_server_has_written_all_and_waits() {
+    let (say, said) = mpsc::unbounded_channel::<Piece>();
+    let lane = Lane::default();
+    let cx = &mut Context::from_waker(Waker::noop());
+    lane.wrote_all();
+    assert!(!lane.opens(), "no answer");
+    lane.begin(Body::new(Sent(said)));
+    assert!(!lane.opens(), "not asked");
+    assert!(lane.poll_server(cx).is_pending());
+    assert!(!lane.opens(), "the head is unwritten");
+    say.send(data(b"x")).unwrap();
+    assert!(lane.poll_server(cx).is_ready());
+    assert!(lane.poll_server(cx).is_pending());
+    assert!(!lane.opens(), "unwritten");
+    lane.wrote_all();
+    say.send(data(b"x")).unwrap();
+    assert!(lane.poll_server(cx).is_ready());
+    assert!(lane.poll_server(cx).is_pending());
+    assert!(!lane.opens(), "unwritten again");
+    lane.wrote(false);
+    lane.wrote_all();
+    assert!(!lane.opens(), "the line is behind");
+    lane.wrote(true);
+    lane.wrote_all();
+    assert!(lane.opens());
+    say.send(data(b"x")).unwrap();
+    assert!(lane.poll_server(cx).is_pending());
+    lane.end();
+    assert!(!lane.opens());
+    assert!(say.is_closed());
+    let next = lane.poll_server(cx);
+    assert!(
+        matches!(next, Poll::Ready(Some(Err(_)))),
+        "no end that says it is whole"
+    );
+}
+
+#[tokio::test]
+async fn small_pieces_wait_for_a_large_one_that_the_client_is_slow_to_take() {
+    let (mut client, mut senders, _serving) = speaker(1).await;
+    ask(&mut client).await;
+    head(&mut client).await;
+    let say = senders.pop().unwrap();
+    say.send(data(b"a")).unwrap();
+    expect(&mut client, &chunk(b"a")).await;
+    let large = vec![b'l'; 32 << 20];
+    say.send(data(&large)).unwrap();
+    sleep(Duration::from_millis(200)).await;
+    for _ in 0..3 {
+        say.send(data(b"small")).unwrap();
+        sleep(Duration::from_millis(50)).await;
+    }
+    expect(&mut client, &chunk(&large)).await;
+    for _ in 0..3 {
+        expect(&mut client, &chunk(b"small")).await;
+    }
+    drop(say);
+    expect(&mut client, b"0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn answers_to_requests_that_came_together_stay_apart() {
+    let (mut client, senders, _serving) = speaker(3).await;
+    for _ in 0..3 {
+        ask(&mut client).await;
+    }
+    for say in senders {
+        let head = head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        for _ in 0..3 {
+            say.send(data(b"one")).unwrap();
+            expect(&mut client, &chunk(b"one")).await;
+        }
+        say.send(data(&[b'x'; 5000])).unwrap();
+        say.send(data(b"last")).unwrap();
+        drop(say);
+        expect(&mut client, &chunk(&[b'x'; 5000])).await;
+        expect(&mut client, &chunk(b"last")).await;
+        expect(&mut client, b"0\r\n\r\n").await;
+    }
+}
+
+#[tokio::test]
+async fn who_is_old_or_asks_for_the_head_or_waits_to_go_on_is_answered_right() {
+    let (mut client, mut senders, _serving) = speaker(1).await;
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    let text = head(&mut client).await;
+    assert!(!text.contains("chunked"), "{text}");
+    let say = senders.pop().unwrap();
+    for _ in 0..3 {
+        say.send(data(b"one")).unwrap();
+        expect(&mut client, b"one").await;
+    }
+    drop(say);
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+
+    let (mut client, senders, _serving) = speaker(2).await;
+    client
+        .write_all(b"HEAD / HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await
+        .unwrap();
+    head(&mut client).await;
+    timeout(PATIENCE, senders[0].closed()).await.unwrap();
+    let post = b"POST / HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n";
+    client.write_all(post).await.unwrap();
+    let text = head(&mut client).await;
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    for _ in 0..3 {
+        senders[1].send(data(b"one")).unwrap();
+        expect(&mut client, &chunk(b"one")).await;
+    }
+    client.write_all(b"later").await.unwrap();
+    senders[1].send(data(b"two")).unwrap();
+    expect(&mut client, &chunk(b"two")).await;
+}
+
+/// Large and small in turn, a wait before each.
+struct Turns(usize, bool);
+
+fn turn(number: usize) -> Vec<u8> {
+    let size = if number % 2 == 0 { 60_000 } else { 20 };
+    format!("{number:0>size$}").into_bytes()
+}
+
+impl HttpBody for Turns {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next> {
+        self.1 = !self.1;
+        if self.1 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if self.0 == 1000 {
+            return Poll::Ready(None);
+        }
+        self.0 += 1;
+        Poll::Ready(Some(data(&turn(self.0 - 1))))
+    }
+}
+
+#[tokio::test]
+async fn nothing_gets_into_what_the_server_has_not_written_yet() {
+    let (mut client, _serving) = client(PATIENCE, || Turns(0, false)).await;
+    ask(&mut client).await;
+    head(&mut client).await;
+    for number in 0..1000 {
+        if number % 200 == 0 {
+            sleep(Duration::from_millis(100)).await;
+        }
+        expect(&mut client, &chunk(&turn(number))).await;
+    }
+    expect(&mut client, b"0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn what_is_not_in_chunks_has_none() {
+    for old in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (say, said) = mpsc::unbounded_channel::<Piece>();
+        let said = Arc::new(Mutex::new(Some(said)));
+        let service = service_fn(move |_: Request<Incoming>| {
+            let mut answer = Response::new(Body::new(Sent(said.lock().unwrap().take().unwrap())));
+            if old {
+                *answer.version_mut() = Version::HTTP_10;
+            } else {
+                answer
+                    .headers_mut()
+                    .insert(CONTENT_LENGTH, HeaderValue::from_static("9"));
+            }
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        tokio::spawn(serve(
+            listener,
+            service,
+            ServeOptions::default(),
+            std::future::pending(),
+            std::future::pending(),
+        ));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        ask(&mut client).await;
+        head(&mut client).await;
+        for _ in 0..3 {
+            say.send(data(b"one")).unwrap();
+            expect(&mut client, b"one").await;
+        }
+    }
+}
+
+/// Small pieces that are all there at once.
+struct Together(usize);
+
+impl HttpBody for Together {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Next> {
+        self.0 += 1;
+        Poll::Ready((self.0 < 100).then(|| data(&[b'a'; 200])))
+    }
+}
+
+#[tokio::test]
+async fn pieces_that_are_there_together_go_together() {
+    let mut way = Way {
+        body: Some(Body::new(Together(0))),
+        ..Way::default()
+    };
+    let cx = &mut Context::from_waker(Waker::noop());
+    let (mut all, mut writes) = (Vec::new(), 0);
+    while way.left.is_none() {
+        let mut room = [MaybeUninit::uninit(); BLOCK];
+        let mut block = ReadBuf::uninit(&mut room);
+        let gathered = way.gather(&mut block, cx);
+        assert_eq!(gathered.is_ready(), way.left.is_some());
+        all.extend_from_slice(block.filled());
+        writes += 1;
+    }
+    assert_eq!(all, chunk(&[b'a'; 200]).repeat(99));
+    assert!(matches!(way.left, Some(None)));
+    // Ten of them leave no room for the largest.
+    assert_eq!(writes, 10);
 }

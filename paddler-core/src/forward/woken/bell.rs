@@ -16,7 +16,7 @@ pub(crate) struct Woken {
     waker: Waker,
     /// Whom the bell wakes.
     task: Option<Waker>,
-    /// It was ready when it was last polled, and may be so again.
+    /// It was ready when it was last polled, and may be so again; or there is another reason to ask.
     was_ready: bool,
 }
 
@@ -71,6 +71,11 @@ impl Woken {
         let result = poll(&mut Context::from_waker(&self.waker));
         self.was_ready = result.is_ready();
         result
+    }
+
+    /// The next poll asks, whoever was woken.
+    pub(crate) fn ask_again(&mut self) {
+        self.was_ready = true;
     }
 
     /// From now on the bell wakes this task.
