@@ -142,9 +142,14 @@ impl Held {
         self.keep(Pieces::Many(with));
     }
 
-    /// It is whole, and of one piece.
+    /// It is whole, and of one piece, or none where there is nothing in it.
     pub(super) fn fill_one(&mut self, with: Bytes) {
-        self.keep(Pieces::One(with));
+        let pieces = if with.is_empty() {
+            Pieces::Many(Vec::new())
+        } else {
+            Pieces::One(with)
+        };
+        self.keep(pieces);
     }
 
     fn keep(&mut self, with: Pieces) {
@@ -395,6 +400,16 @@ mod tests {
             held.splice(std::slice::from_ref(&(2..4)), &Bytes::from_static(b"ab"));
             let body = held.body().collect().await.unwrap().to_bytes();
             assert_eq!(body, "01ab456789");
+        }
+    }
+
+    #[test]
+    fn a_body_of_nothing_is_sent_as_none_however_little_room_there_is() {
+        for crowded in [false, true] {
+            let mut held = Held::new(Arc::new(Budget::default()));
+            held.crowded = crowded;
+            held.fill_one(Bytes::new());
+            assert!(held.body().is_end_stream(), "crowded: {crowded}");
         }
     }
 

@@ -45,17 +45,13 @@ impl AdapterCells {
         self.0[usize::from(cell.0)].fetch_sub(1, Relaxed);
     }
 
-    /// Calls `each` with the adapters that have open leases, up to the cell by which so many leases are found: most upstreams have
-    /// all in their first.
-    pub(crate) fn for_each_open(&self, mut leases: u32, mut each: impl FnMut(NameId)) {
+    /// Calls `each` with the adapters that have open leases. All cells are looked at: how many leases there are was counted at
+    /// another moment.
+    pub(crate) fn for_each_open(&self, mut each: impl FnMut(NameId)) {
         for cell in &self.0 {
             let (name, here) = unpack(cell.load(Relaxed));
             if here > 0 {
                 each(name);
-            }
-            leases = leases.saturating_sub(here);
-            if leases == 0 {
-                return;
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use crate::upstream::LANES;
 use crate::upstream::adapters::AdapterCells;
-use crate::upstream::gates::{Gates, keep_up, put};
+use crate::upstream::gates::{Gates, is_set, keep_up, put};
 use crate::upstream::reserve::Reserves;
 use crate::upstream::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -64,7 +64,8 @@ impl Chunk {
 
     /// One more request. To be told before anything else of it.
     pub(super) fn begin(&self, lane: usize) {
-        if self.requests[lane].fetch_add(1, Relaxed) == 0 {
+        // Who was the last may be about to take the bit back once more: until then this would look idle to all.
+        if self.requests[lane].fetch_add(1, Relaxed) == 0 || !is_set(&self.shown.in_use, lane) {
             put(&self.shown.in_use, lane, true);
         }
     }
@@ -96,7 +97,7 @@ impl Chunk {
 
     /// One more request with an adapter that has a cell.
     pub(super) fn begin_adapter(&self, lane: usize) {
-        if self.adapter_leases[lane].fetch_add(1, Relaxed) == 0 {
+        if self.adapter_leases[lane].fetch_add(1, Relaxed) == 0 || !is_set(&self.shown.with_adapters, lane) {
             put(&self.shown.with_adapters, lane, true);
         }
     }

@@ -119,10 +119,8 @@ impl Ledger {
             return;
         };
         for_each_lane(lanes, |lane| {
-            let leases = known.adapter_leases[lane].load(Relaxed);
-            if leases > 0 {
-                let cells = &known.adapters[lane];
-                each(chunk * LANES + lane, Adapters { cells, leases });
+            if known.adapter_leases[lane].load(Relaxed) > 0 {
+                each(chunk * LANES + lane, Adapters(&known.adapters[lane]));
             }
         });
     }
@@ -148,14 +146,11 @@ pub(crate) struct Marks {
 }
 
 /// The adapters that have open leases at an upstream.
-pub(crate) struct Adapters<'a> {
-    cells: &'a AdapterCells,
-    leases: u32,
-}
+pub(crate) struct Adapters<'a>(&'a AdapterCells);
 
 impl Adapters<'_> {
     pub(crate) fn for_each(&self, each: impl FnMut(NameId)) {
-        self.cells.for_each_open(self.leases, each);
+        self.0.for_each_open(each);
     }
 }
 

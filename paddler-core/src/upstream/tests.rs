@@ -16,7 +16,7 @@ const ONE: Take = Take {
 
 fn open_names(cells: &AdapterCells) -> Vec<u32> {
     let mut names = Vec::new();
-    cells.for_each_open(u32::MAX, |name| names.push(name.0));
+    cells.for_each_open(|name| names.push(name.0));
     names
 }
 

@@ -15,8 +15,10 @@ const MOST: usize = 64;
 
 /// Keeps the map of a request that is not sent again. What is in it goes.
 pub(crate) fn keep(mut headers: HeaderMap) {
+    // What a map has for names that come more than once is in no capacity, and stays when it is cleared.
+    let has_more = headers.keys_len() < headers.len();
     headers.clear();
-    if headers.capacity() <= MOST {
+    if headers.capacity() <= MOST && !has_more {
         // A thread that ends keeps nothing.
         SPARE.try_with(|spare| spare.set(Some(headers))).ok();
     }
@@ -44,5 +46,11 @@ mod tests {
         assert_eq!((again.len(), again.capacity()), (0, room));
         keep(HeaderMap::with_capacity(2 * MOST));
         assert_eq!(take().capacity(), 0, "a large one is not kept");
+        let mut repeated = HeaderMap::new();
+        for _ in 0..1000 {
+            repeated.append(HOST, HeaderValue::from_static("a"));
+        }
+        keep(repeated);
+        assert_eq!(take().capacity(), 0, "nor one that holds much under one name");
     }
 }
