@@ -36,8 +36,8 @@ use tracing_subscriber::EnvFilter;
 use args::{Args, Command};
 use front::Front;
 
-/// Where memory comes from. The C libraries' own give back to the system what the next request asks for again, and a small chat
-/// takes a fourth more CPU time with glibc's, and still more with musl's.
+/// Where memory comes from. The C libraries' own give back to the system what the next request asks for again: a small chat takes
+/// 8 % more CPU time with glibc's, and a fifth more with musl's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -21,6 +21,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use paddler_benches::harness::Failure;
 use tokio::net::TcpListener;
 
+/// As the program `paddler` has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Forwards each request to one of the engines, in turn.
 #[derive(Debug, Parser)]
 struct Arguments {

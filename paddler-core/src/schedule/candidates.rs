@@ -53,7 +53,7 @@ pub struct CandidateSet<'a> {
 }
 
 impl CandidateSet<'_> {
-    /// How many are left.
+    /// How many are left. It counts: whether anybody is, [`is_empty`](Self::is_empty) says at once.
     pub fn len(&self) -> usize {
         self.bits().iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -82,7 +82,7 @@ impl CandidateSet<'_> {
             .flat_map(|(word, bits)| Bits::of(word, *bits))
     }
 
-    /// Takes one out.
+    /// Takes one out. For many, [`retain`](Self::retain) looks at each word once.
     pub fn remove(&mut self, upstream: UpstreamIndex) {
         if self.contains(upstream) {
             self.bits_mut()[upstream.get() / LANES] &= !(1 << (upstream.get() % LANES));

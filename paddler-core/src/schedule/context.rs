@@ -56,10 +56,12 @@ impl Reads {
     pub const ALL: Self = Self(63);
     /// Of [`LOAD`](Self::LOAD), the weight alone.
     pub(crate) const WEIGHT: Self = Self(1);
-    /// And whether the request fits.
+    /// Of it, whether the request fits.
     pub(crate) const FITS: Self = Self(32);
-    /// All that a record keeps: beside all of them the limits, by which another request is told to fit or not.
-    pub(crate) const RECORD: Self = Self(127);
+    /// The limits, by which another request is told to fit or not.
+    const LIMITS: Self = Self(64);
+    /// All that a record keeps.
+    pub(crate) const RECORD: Self = Self(Self::ALL.0 | Self::LIMITS.0);
 
     /// What this comes to where signals are taken like that.
     pub(crate) fn under(self, signals: Signals) -> Self {

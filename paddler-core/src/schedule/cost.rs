@@ -37,14 +37,16 @@ pub trait Cost: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether it can be asked of many upstreams at once, by [`costs_of_word`](Self::costs_of_word). There is no need to write this
-    /// either: it is for costs that are the same few instructions for each upstream, and it does not matter how often they are
-    /// asked.
+    /// Whether all costs of a word of places can be had at once, by [`costs_of_word`](Self::costs_of_word). That is for the costs that
+    /// are here: those of a host are asked one by one.
+    #[doc(hidden)]
     fn by_words(&self) -> bool {
         false
     }
 
-    /// The cost at each of the 64 places from 64 times `word` on, also where there is no candidate; NaN where it is not known.
+    /// The cost at each of the 64 places from 64 times `word` on, also where there is no candidate: what [`cost`](Self::cost) says, and
+    /// NaN where it is not known. Who may fail is not asked so.
+    #[doc(hidden)]
     fn costs_of_word(&self, cx: &PickCx<'_>, word: usize, into: &mut [f32; 64]) {
         let _one_by_one = (cx, word);
         *into = [f32::NAN; 64];

@@ -18,7 +18,7 @@ const PICKS: f64 = 1_000.0;
 /// Snapshots a second at most: the board's own limit.
 const SNAPSHOTS: f64 = 100.0;
 
-/// The CPU time of an agent's word, in seconds, and its bytes, as `--bin agents` has them.
+/// The CPU time of an agent's word, in seconds, as `--bin agents` has it, and its bytes: the length of a message of one upstream.
 const WORD: (f64, f64) = (170e-6, 250.0);
 
 /// What was measured.
