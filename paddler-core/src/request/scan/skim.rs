@@ -287,7 +287,7 @@ mod tests {
     fn what_is_special_is_found_wherever_it_stands_in_a_block() {
         let escapes = r#"" \ \" \\ \\" \\\ \\\" \\n \\\n \\u \n \b \/ \x \é \u \u00e \u00e9 \u2014 \u0022 \u000a \u20"4 \u20\n4 \u201g
             \u4e2d\u6587 \ud83d\ude00 \ud83d\ude00\u00e9 \ud83d \ud83d\n \ud83d\u0041 \ude00 \ud83d\ud83d \ud83d\ud83d\ude00
-            \ud83d\ude0 \\ud83d\ude00"#;
+            \ud83d\ude0 \\ud83d\ude00 \ude00\ude00 \ud83d\ue000 \ud83d\uffff"#;
         let others = [
             "\\\n", "\n", "\u{1f}", " ", "!", "#", "]", "\u{7f}", "é", "中", "😀",
         ];
@@ -303,8 +303,15 @@ mod tests {
             "\\\\\\\"",
             "words é",
         ] {
-            let text = filling.repeat(4 * BLOCK / filling.len() + 1);
-            for before in (0..2 * BLOCK).filter(|before| text.is_char_boundary(*before)) {
+            let text = filling.repeat(12 * BLOCK / filling.len() + 1);
+            // After so many blocks without escapes, none is expected any more.
+            let many = if filling.contains('\\') {
+                0..0
+            } else {
+                9 * BLOCK..10 * BLOCK
+            };
+            let places = (0..2 * BLOCK).chain(many);
+            for before in places.filter(|before| text.is_char_boundary(*before)) {
                 for piece in &pieces {
                     for after in [
                         "",
