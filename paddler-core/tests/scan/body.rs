@@ -23,6 +23,7 @@ fn long_text() -> impl Strategy<Value = String> {
         1 => "[\u{80}-\u{7ff}]{1,20}",
         1 => "[\u{4e00}-\u{9fff}]{1,30}",
         1 => "[😀-😏]{1,6}",
+        1 => (600usize..900).prop_map(|len| "abcdefghij".chars().cycle().take(len).collect::<String>()),
     ];
     prop::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
 }
@@ -112,14 +113,40 @@ pub(crate) fn body() -> impl Strategy<Value = Map<String, Value>> {
     prop::collection::vec(key.prop_flat_map(value_of), 0..9).prop_map(|fields| fields.into_iter().collect())
 }
 
-/// A body with texts of many words under keys that count them, keep them, and do neither.
+/// Token ids of several blocks, sometimes with something else among them.
+fn long_ids() -> impl Strategy<Value = Value> {
+    let ids = |below: u32| prop::collection::vec(0..below, 40..200);
+    let ids = prop_oneof![ids(10), ids(1000), ids(130_000)];
+    let other = (any::<prop::sample::Index>(), prop_oneof![number(), json()]);
+    (ids, prop::option::weighted(0.3, other)).prop_map(|(ids, other)| {
+        let mut ids: Vec<Value> = ids.into_iter().map(Value::from).collect();
+        if let Some((at, value)) = other {
+            let at = at.index(ids.len());
+            ids[at] = value;
+        }
+        Value::from(ids)
+    })
+}
+
+/// A body with texts of many words, and many token ids, under keys that count them, keep them, and do neither.
 pub(crate) fn long_body() -> impl Strategy<Value = Map<String, Value>> {
-    let keys = ["prompt", "messages", "tools", "user", "model", "metadata"];
+    let keys = [
+        "prompt",
+        "input",
+        "messages",
+        "documents",
+        "tools",
+        "user",
+        "model",
+        "metadata",
+    ];
     let message = (long_text(), long_text())
         .prop_map(|(text, image)| serde_json::json!({"role": "user", "content": [text, {"url": image}]}));
     let value = prop_oneof![
         2 => long_text().prop_map(Value::from),
         1 => prop::collection::vec(message, 1..3).prop_map(Value::from),
+        1 => long_ids(),
+        1 => prop::collection::vec(long_ids(), 1..3).prop_map(Value::from),
     ];
     prop::collection::btree_map(
         prop::sample::select(keys.to_vec()).prop_map(String::from),
@@ -133,6 +160,9 @@ pub(crate) fn long_body() -> impl Strategy<Value = Map<String, Value>> {
 pub(crate) struct Writer {
     out: String,
     seed: u64,
+    /// Half of the bodies have white space wherever it may stand.
+    spacious: bool,
+    comma: &'static str,
 }
 
 impl Writer {
@@ -140,7 +170,11 @@ impl Writer {
         let mut writer = Self {
             out: String::new(),
             seed: seed | 1,
+            spacious: true,
+            comma: ",",
         };
+        writer.spacious = writer.draw(2) == 0;
+        writer.comma = [",", ", "][writer.draw(2) as usize];
         writer.value(&Value::Object(object.clone()));
         writer.out.into_bytes()
     }
@@ -153,7 +187,7 @@ impl Writer {
     }
 
     fn space(&mut self) {
-        while self.draw(8) == 0 {
+        while self.spacious && self.draw(8) == 0 {
             let space = [' ', '\n', '\t', '\r'][self.draw(4) as usize];
             self.out.push(space);
         }
@@ -162,7 +196,7 @@ impl Writer {
     fn text(&mut self, text: &str) {
         self.out.push('"');
         // Some texts are written with few escapes that need not be.
-        let seldom = [1, 100][self.draw(2) as usize];
+        let seldom = [1, 100, 10_000][self.draw(3) as usize];
         for character in text.chars() {
             let short = match character {
                 '"' | '\\' | '/' => Some(character),
@@ -199,7 +233,7 @@ impl Writer {
             Value::Array(items) => {
                 self.out.push('[');
                 for (index, item) in items.iter().enumerate() {
-                    self.out.push_str(if index > 0 { "," } else { "" });
+                    self.out.push_str(if index > 0 { self.comma } else { "" });
                     self.value(item);
                 }
                 self.space();
@@ -208,7 +242,7 @@ impl Writer {
             Value::Object(fields) => {
                 self.out.push('{');
                 for (index, (key, item)) in fields.iter().enumerate() {
-                    self.out.push_str(if index > 0 { "," } else { "" });
+                    self.out.push_str(if index > 0 { self.comma } else { "" });
                     self.space();
                     self.text(key);
                     self.space();

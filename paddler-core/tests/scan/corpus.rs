@@ -108,6 +108,12 @@ fn facts_of_the_corpus() {
     );
     let ids = facts("completion-token-ids.json");
     assert_eq!((ids.prompts, ids.token_ids), (Some(1), 4));
+    let many = facts("token-ids-by-the-hundred.json");
+    assert_eq!(
+        (many.prompts, many.inputs, many.token_ids),
+        (Some(1), Some(1), 150 + 90)
+    );
+    assert_eq!(facts("long-text-without-escapes.json").prompt_bytes, 800);
     let mixed = facts("completion-mixed-prompts.json");
     assert_eq!(
         (mixed.prompts, mixed.token_ids, mixed.media, mixed.prompt_bytes),

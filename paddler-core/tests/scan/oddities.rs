@@ -326,6 +326,36 @@ fn token_ids_are_counted_however_they_are_written() {
 }
 
 #[test]
+fn long_numbers_are_token_ids_like_the_short_ones() {
+    for digits in [63, 64, 65, 200] {
+        let long = "7".repeat(digits);
+        for (list, ids) in [(format!("1,{long}"), 2), (format!("1,{long},2, {long},3"), 5)] {
+            let scanned = accepted(&format!(r#"{{"prompt":[{list}]}}"#));
+            assert_eq!((scanned.prompts, scanned.token_ids), (Some(1), ids), "{list}");
+        }
+    }
+}
+
+#[test]
+fn numbers_follow_a_number_in_its_array_alone() {
+    let list = (10..70).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+    for (start, end) in [(r#"{"input":1,"#, "}"), (r#"{"input":[[1]"#, "]}")] {
+        let (kind, offset) = fault(format!("{start}{list}{end}"));
+        assert!(
+            matches!(kind, ScanErrorKind::Unexpected { found: b'1', .. }),
+            "{kind:?}"
+        );
+        assert_eq!(offset, start.len() as u64, "{start}");
+    }
+    // Only under some keys are they token ids.
+    let scanned = accepted(&format!(r#"{{"documents":[{list}]}}"#));
+    assert_eq!(
+        (scanned.documents, scanned.prompts, scanned.token_ids),
+        (Some(1), None, 0)
+    );
+}
+
+#[test]
 fn a_failed_scanner_stays_failed() {
     let mut scanner = Scanner::new(ScanLimits::default());
     scanner.feed(b"{\"a\"").unwrap();

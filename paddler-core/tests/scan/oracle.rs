@@ -1,6 +1,6 @@
 //! What must the scanner find? Said by `serde_json`.
 
-use paddler_core::request::Scanned;
+use paddler_core::request::{ScanLimits, Scanned};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
@@ -14,6 +14,12 @@ pub(crate) fn is_json_object(body: &[u8]) -> bool {
 /// The value of a key; null counts as absent.
 fn known<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     object.get(key).filter(|value| !value.is_null())
+}
+
+/// A string that is neither empty nor too long to be kept.
+fn kept(value: &Value) -> Option<&str> {
+    let longest = ScanLimits::default().max_captured;
+    value.as_str().filter(|text| (1..=longest).contains(&text.len()))
 }
 
 fn is_integer(value: &Value) -> bool {
@@ -94,10 +100,7 @@ pub(crate) fn expected(object: &Map<String, Value>, body: &[u8], scanned: &Scann
     {
         return None;
     }
-    let name = models
-        .first()
-        .and_then(|(_, value)| value.as_str())
-        .filter(|name| !name.is_empty());
+    let name = models.first().and_then(|(_, value)| kept(value));
     assert_eq!(scanned.model.name().map(|name| &**name), name);
     assert_eq!(scanned.model_spans.len(), models.len());
     for span in &scanned.model_spans {
@@ -138,10 +141,7 @@ pub(crate) fn expected(object: &Map<String, Value>, body: &[u8], scanned: &Scann
                 .into_iter()
                 .any(in_prompt)
     );
-    let user = known(object, "user")
-        .and_then(Value::as_str)
-        .filter(|user| !user.is_empty());
-    assert_eq!(scanned.user.as_deref(), user);
+    assert_eq!(scanned.user.as_deref(), object.get("user").and_then(kept));
     let mut sum = Sum::default();
     for key in TEXT_KEYS {
         let mut own = Sum::default();

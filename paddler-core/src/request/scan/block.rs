@@ -279,6 +279,19 @@ mod tests {
     }
 
     #[test]
+    fn a_block_is_plain_but_for_its_special_bytes() {
+        for byte in 0..=255u8 {
+            for at in 0..BLOCK {
+                let mut block = [b'x'; BLOCK];
+                block[at] = byte;
+                let Plain { special, high } = plain(&block);
+                let expected = byte < 0x20 || matches!(byte, b'"' | b'\\');
+                assert_eq!((special, high), (expected, !byte.is_ascii()), "{byte:#x} at {at}");
+            }
+        }
+    }
+
+    #[test]
     fn marks_are_where_the_bytes_are() {
         for byte in 0..=255 {
             for at in 0..BLOCK {

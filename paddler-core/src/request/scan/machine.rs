@@ -77,6 +77,9 @@ pub(super) struct Machine {
     in_key: bool,
     decoder: Decoder,
     number: Number,
+    /// Before this byte no block is looked at for numbers, since something else is near, or the end of the chunk. Starts
+    /// over with each array.
+    numbers_from: u64,
 }
 
 /// Where it goes on if there is one space here, as many put it after `,` and `:`.
@@ -103,6 +106,7 @@ impl Machine {
             in_key: false,
             decoder: Decoder::default(),
             number: Number::default(),
+            numbers_from: 0,
         }
     }
 
@@ -270,6 +274,7 @@ impl Machine {
         }
         self.arrays = self.arrays << 1 | u64::from(array);
         self.depth += 1;
+        self.numbers_from = 0;
         self.state = if array { State::FirstItem } else { State::FirstKey };
         Ok(at + 1)
     }

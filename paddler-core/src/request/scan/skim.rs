@@ -11,7 +11,7 @@ use super::text::{Run, ascii_run};
 /// Most strings are shorter, and for them a block is much.
 const SHORT: usize = 16;
 
-/// So many bytes of digits are taken in one go.
+/// So many bytes of escapes are taken in one go.
 const RUN: u32 = 1 << 12;
 
 /// For so many blocks after an escape, and at the start, something special is expected in each.
@@ -84,13 +84,15 @@ fn blocks(bytes: &[u8], first: usize) -> Skimmed {
             expected.saturating_sub(1)
         };
         // By now most are done. An escape that begins with the last byte begins the next block.
-        if let Some(less) = special.simple().and_then(|simple| less(simple, block, rest)) {
+        let simple = special.simple();
+        let tried = simple.is_some();
+        if let Some(less) = simple.and_then(|simple| less(simple, block, rest)) {
             at += BLOCK - usize::from(block[BLOCK - 1] == b'\\');
             saved += less as usize;
             high |= special.odd;
             continue;
         }
-        let crossed = cross(special, block, rest);
+        let crossed = cross(special, tried, block, rest);
         let len = crossed.len as usize;
         at += len;
         saved += crossed.less as usize;
@@ -120,7 +122,7 @@ fn plain_blocks(bytes: &[u8]) -> Run {
     Run { len, ascii }
 }
 
-/// What is left of all, and control characters, at which it ends.
+/// What is left of all, and control characters, at which it ends: with them, a block is not [`simple`](Special::simple).
 #[cold]
 fn padded(rest: &[u8]) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
@@ -128,25 +130,33 @@ fn padded(rest: &[u8]) -> [u8; BLOCK] {
     block
 }
 
-/// How much less the escapes of a block come to than they are, if they are right and each is a character of its own.
+/// How much less the escapes of a block come to than they are, if they are right and each is a character of its own, or half of
+/// a pair of which both are here.
 #[inline]
 fn less(escapes: Escapes<impl Iterator<Item = usize>>, block: &[u8; BLOCK], rest: &[u8]) -> Option<u32> {
-    let mut less = escapes.count;
+    let (mut less, mut pairs, mut second_halves) = (escapes.count, 0, 0);
     for at in escapes.escaped {
         match block[at] {
             b'n' | b't' | b'r' | b'/' | b'b' | b'f' => {}
             b'u' => {
                 let unit = unit(rest.get(at + 1..at + 5)?)?;
-                // Where one follows another there are many, for `cross`.
-                if rest.get(at + 5..at + 7) == Some(b"\\u") {
-                    return None;
+                let followed = rest.get(at + 5..at + 7) == Some(b"\\u");
+                match (encoded(unit), followed) {
+                    (Some(encoded), false) => less += 5 - encoded,
+                    (None, false) if unit >= 0xDC00 => second_halves += 1,
+                    (None, true) if at + 6 < BLOCK && is_pair(unit, &rest[at + 5..]) => {
+                        less += 2 * 5 - 4;
+                        pairs += 1;
+                    }
+                    // Where one follows another there are many, for `cross`.
+                    _ => return None,
                 }
-                less += 5 - encoded(unit)?;
             }
             _ => return None,
         }
     }
-    Some(less)
+    // Each pair has a second half of its own, so that none is left over.
+    (pairs == second_halves).then_some(less)
 }
 
 /// How far it goes in a block, or a little over its end.
@@ -159,11 +169,13 @@ struct Crossed {
 }
 
 /// Goes over a block in which backslashes follow each other or something is rare, or to the end of the string if that is in it.
+/// `tried`: what its escapes come to was asked already.
 // JSON within JSON is here all the time, and a call is much for it.
 #[inline(always)]
-fn cross(special: Special, block: &[u8; BLOCK], rest: &[u8]) -> Crossed {
+fn cross(special: Special, tried: bool, block: &[u8; BLOCK], rest: &[u8]) -> Crossed {
     let marks = special.marks(block);
-    if let Some(less) = marks.whole().and_then(|whole| less(whole, block, rest)) {
+    let whole = if tried { None } else { marks.whole() };
+    if let Some(less) = whole.and_then(|whole| less(whole, block, rest)) {
         return Crossed {
             len: BLOCK as u32,
             less,
@@ -197,27 +209,34 @@ struct Escape {
     less: u32,
 }
 
-/// The escape at the start, if it is right and whole, and if it is in digits those that follow it.
+/// The escape at the start, if it is right and whole, and if it is in digits all escapes that follow it.
 #[inline]
 fn escape(bytes: &[u8]) -> Option<Escape> {
-    if let [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] = bytes {
+    if is_short(bytes) {
         return Some(Escape { len: 2, less: 1 });
     }
     let (mut len, mut less) = (0, 0);
-    while len < RUN
-        && let Some(first) = in_digits(&bytes[len as usize..])
-    {
-        if let Some(encoded) = encoded(first) {
-            len += 6;
-            less += 6 - encoded;
-        } else if first < 0xDC00 && matches!(in_digits(&bytes[len as usize + 6..]), Some(0xDC00..0xE000)) {
-            len += 12;
-            less += 12 - 4;
-        } else {
-            break;
-        }
+    while len < RUN {
+        let rest = &bytes[len as usize..];
+        let (from, to) = match in_digits(rest).map(|first| (first, encoded(first))) {
+            Some((_, Some(encoded))) => (6, encoded),
+            Some((first, None)) if is_pair(first, &rest[6..]) => (12, 4),
+            None if is_short(rest) => (2, 1),
+            _ => break,
+        };
+        len += from;
+        less += from - to;
     }
     (len > 0).then_some(Escape { len, less })
+}
+
+/// Whether one without digits is at the start.
+#[inline]
+fn is_short(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..]
+    )
 }
 
 /// The value of the `\u` escape at the start.
@@ -235,6 +254,12 @@ fn unit(bytes: &[u8]) -> Option<u32> {
     let [a, b, c, d] = bytes.first_chunk::<4>()?.map(|digit| HEX[usize::from(digit)]);
     let unit = a << 12 | b << 8 | c << 4 | d;
     (unit < 0x1_0000).then_some(unit)
+}
+
+/// Whether half of a surrogate pair is the first, and the second follows.
+#[inline]
+fn is_pair(half: u32, following: &[u8]) -> bool {
+    half < 0xDC00 && matches!(in_digits(following), Some(0xDC00..0xE000))
 }
 
 /// How many bytes a character has in UTF-8, unless it is half of a surrogate pair.
@@ -287,9 +312,21 @@ mod tests {
     fn what_is_special_is_found_wherever_it_stands_in_a_block() {
         let escapes = r#"" \ \" \\ \\" \\\ \\\" \\n \\\n \\u \n \b \/ \x \é \u \u00e \u00e9 \u2014 \u0022 \u000a \u20"4 \u20\n4 \u201g
             \u4e2d\u6587 \ud83d\ude00 \ud83d\ude00\u00e9 \ud83d \ud83d\n \ud83d\u0041 \ude00 \ud83d\ud83d \ud83d\ud83d\ude00
-            \ud83d\ude0 \\ud83d\ude00"#;
+            \ud83d\ude0 \\ud83d\ude00 \ude00\ude00 \ud83d\ue000 \ud83d\uffff"#;
         let others = [
-            "\\\n", "\n", "\u{1f}", " ", "!", "#", "]", "\u{7f}", "é", "中", "😀",
+            "\\\n",
+            "\n",
+            "\u{1f}",
+            " ",
+            "!",
+            "#",
+            "]",
+            "\u{7f}",
+            "é",
+            "中",
+            "😀",
+            // A second half alone in the block in which a pair begins.
+            "\\ude00 and words until close to the end of it: \\ud83d\\ude00",
         ];
         let pieces: Vec<&str> = escapes.split_whitespace().chain(others).collect();
         // Blocks that are plain, that have escapes of each kind, and that are not ASCII.
@@ -303,8 +340,15 @@ mod tests {
             "\\\\\\\"",
             "words é",
         ] {
-            let text = filling.repeat(4 * BLOCK / filling.len() + 1);
-            for before in (0..2 * BLOCK).filter(|before| text.is_char_boundary(*before)) {
+            let text = filling.repeat(12 * BLOCK / filling.len() + 1);
+            // After so many blocks without escapes, none is expected any more.
+            let many = if filling.contains('\\') {
+                0..0
+            } else {
+                9 * BLOCK..10 * BLOCK
+            };
+            let places = (0..2 * BLOCK).chain(many);
+            for before in places.filter(|before| text.is_char_boundary(*before)) {
                 for piece in &pieces {
                     for after in [
                         "",

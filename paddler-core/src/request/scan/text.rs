@@ -21,40 +21,42 @@ pub(super) struct Run {
 #[inline]
 pub(super) fn plain_run(bytes: &[u8]) -> Run {
     let known = ascii_run(bytes);
-    let rest = &bytes[known..];
-    let len = rest
-        .iter()
-        .position(|byte| !is_plain(*byte))
-        .unwrap_or(rest.len());
+    // Here is the end of the run, or a byte that is not ASCII.
+    let len = unmarked(&bytes[known..], |word| below(word) & !word, is_plain);
     Run {
         len: known + len,
-        ascii: rest[..len].is_ascii(),
+        ascii: len == 0,
     }
 }
 
 /// How many bytes at the start have no meaning of their own, and are ASCII.
 #[inline]
 pub(super) fn ascii_run(bytes: &[u8]) -> usize {
+    unmarked(bytes, below, |byte| is_plain(byte) && byte.is_ascii())
+}
+
+/// How many bytes there are before the first one with a mark, which is in the high bit of its byte in a word, or in what is
+/// less than a word before the first that is not `fine`.
+#[inline]
+fn unmarked(bytes: &[u8], marks: impl Fn(u64) -> u64, fine: impl Fn(u8) -> bool) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let marks = special(word);
+        let marks = marks(u64::from_le_bytes(*word)) & HIGHS;
         if marks != 0 {
             // The lowest mark is exact; those above it may be carried over from it.
             return at * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
-    let is_text = |byte: &&u8| is_plain(**byte) && byte.is_ascii();
-    bytes.len() - rest.len() + rest.iter().take_while(is_text).count()
+    bytes.len() - rest.len() + rest.iter().take_while(|byte| fine(**byte)).count()
 }
 
-/// Marks, in the high bit, the bytes of a word that are `"`, `\`, below 0x20 or not ASCII. Without the last, a difference has
-/// this bit where it is below 0.
-fn special(word: u64) -> u64 {
+/// Marks, in the high bit, the bytes of a word that are `"`, `\`, below 0x20 or not ASCII. Of ASCII bytes a difference has this
+/// bit where it is below 0; of each other byte one of the first two has it.
+#[inline]
+fn below(word: u64) -> u64 {
     let quote = word ^ (ONES * b'"' as u64);
     let backslash = word ^ (ONES * b'\\' as u64);
-    let below = quote.wrapping_sub(ONES) | backslash.wrapping_sub(ONES) | word.wrapping_sub(ONES * 0x20);
-    (below | word) & HIGHS
+    quote.wrapping_sub(ONES) | backslash.wrapping_sub(ONES) | word.wrapping_sub(ONES * 0x20)
 }
 
 fn is_plain(byte: u8) -> bool {
@@ -214,6 +216,25 @@ mod tests {
                         at
                     };
                     assert_eq!(ascii_run(&bytes), expected, "{byte:#x} at {at} of {length}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_word_are_not_mistaken_for_what_stands_before_them() {
+        for first in 0..=255u8 {
+            for second in 0..=255u8 {
+                for filling in [b'x', 0xE4] {
+                    let mut bytes = [filling; 16];
+                    bytes[3..5].copy_from_slice(&[first, second]);
+                    let len = bytes.iter().position(|byte| !is_plain(*byte)).unwrap_or(16);
+                    let ascii = bytes[..len].is_ascii();
+                    assert_eq!(plain_run(&bytes), Run { len, ascii }, "{bytes:x?}");
+                    let len = bytes[..len].iter().position(|byte| !byte.is_ascii());
+                    if let Some(len) = len {
+                        assert_eq!(ascii_run(&bytes), len, "{bytes:x?}");
+                    }
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What stands in a string, a number or a literal, and is it whole?
 
-use super::super::block::numbers;
+use super::super::block::{BLOCK, numbers};
 use super::super::capture::Capture;
 use super::super::error::{ScanError, ScanErrorKind};
 use super::super::field::{Literal, Number};
@@ -178,7 +178,7 @@ impl Machine {
     /// Goes on after a number in an array over those that are like it. Token ids come by the thousand.
     #[inline]
     fn more_numbers(&mut self, bytes: &[u8], at: usize, capture: &mut Capture) -> usize {
-        if !self.in_array() || bytes[at] != b',' {
+        if !self.in_array() || bytes[at] != b',' || self.position(at) < self.numbers_from {
             return at;
         }
         let (mut end, mut count) = (at + 1, 0);
@@ -188,6 +188,7 @@ impl Machine {
             end += numbers.len;
             count += numbers.count;
         }
+        self.numbers_from = self.position(end + BLOCK);
         if count == 0 {
             return at;
         }
