@@ -14,26 +14,26 @@
 //!
 //! | what | grows with | fixed | each more | at | it is | at | it is |
 //! |---|---|---:|---:|---:|---:|---:|---:|
-//! | pick, `seed`, affinity | upstreams | 187.5 ns | 0.911 ns | 100 | 279 ns | 10000 | 9299 ns |
-//! | pick, `seed`, miss | upstreams | 200.2 ns | 2.846 ns | 100 | 485 ns | 10000 | 28665 ns |
-//! | pick, `seed`, shed | upstreams | 116.2 ns | 0.530 ns | 100 | 169 ns | 10000 | 5415 ns |
-//! | pick, `balancer`, affinity | upstreams | 142.8 ns | 2.529 ns | 100 | 396 ns | 10000 | 25436 ns |
-//! | pick, `balancer`, miss | upstreams | 153.3 ns | 2.451 ns | 100 | 398 ns | 10000 | 24664 ns |
-//! | pick, `balancer`, shed | upstreams | 124.4 ns | 1.865 ns | 100 | 311 ns | 10000 | 18776 ns |
-//! | pick, `gateway`, affinity | upstreams | 164.2 ns | 4.327 ns | 100 | 597 ns | 10000 | 43438 ns |
-//! | pick, `gateway`, miss | upstreams | 198.8 ns | 3.886 ns | 100 | 587 ns | 10000 | 39061 ns |
-//! | pick, `gateway`, shed | upstreams | 114.3 ns | 2.733 ns | 100 | 388 ns | 10000 | 27443 ns |
-//! | pick, `gateway`, affinity | models of each upstream | 3840.0 ns | -0.007 ns | 8 | 3840 ns | 512 | 3836 ns |
-//! | pick, `gateway`, affinity | adapters active at each upstream | 3808.4 ns | 0.187 ns | 1 | 3809 ns | 64 | 3820 ns |
-//! | pick, tree of filters that keep nearly all | filters | 854.1 ns | 276.112 ns | 1 | 1130 ns | 32 | 9690 ns |
-//! | publish of a new load | upstreams | 35835.1 ns | 333.524 ns | 100 | 69188 ns | 10000 | 3371080 ns |
-//! | publish of other models | models of each of 100 upstreams | 9500.3 ns | 6272.849 ns | 8 | 59683 ns | 512 | 3221199 ns |
-//! | one more waits, and leaves | who wait | 776.1 ns | 0.067 ns | 0 | 776 ns | 10000 | 1444 ns |
-//! | facts of a body: chat | KiB | 282.6 ns | 550.408 ns | 1 | 833 ns | 1024 | 563901 ns |
-//! | facts of a body: prose | KiB | 313.2 ns | 194.244 ns | 1 | 507 ns | 1024 | 199219 ns |
-//! | facts of a body: image | KiB | 481.8 ns | 62.609 ns | 1 | 544 ns | 1024 | 64593 ns |
-//! | memory of a board and of what it has published | upstreams | 14939.2 B | 2278.728 B | 100 | 242812 B | 10000 | 22802224 B |
-//! | memory of a board and of what it has published | models of each of 100 upstreams | 176396.0 B | 8302.000 B | 8 | 242812 B | 512 | 4427020 B |
+//! | pick, `seed`, affinity | upstreams | 149.5 ns | 0.404 ns | 100 | 190 ns | 10000 | 4191 ns |
+//! | pick, `seed`, miss | upstreams | 319.2 ns | 0.674 ns | 100 | 387 ns | 10000 | 7061 ns |
+//! | pick, `seed`, shed | upstreams | 120.6 ns | 0.162 ns | 100 | 137 ns | 10000 | 1740 ns |
+//! | pick, `balancer`, affinity | upstreams | 130.8 ns | 0.656 ns | 100 | 196 ns | 10000 | 6686 ns |
+//! | pick, `balancer`, miss | upstreams | 129.1 ns | 0.654 ns | 100 | 194 ns | 10000 | 6671 ns |
+//! | pick, `balancer`, shed | upstreams | 119.4 ns | 0.158 ns | 100 | 135 ns | 10000 | 1699 ns |
+//! | pick, `gateway`, affinity | upstreams | 173.4 ns | 0.941 ns | 100 | 268 ns | 10000 | 9586 ns |
+//! | pick, `gateway`, miss | upstreams | 174.1 ns | 0.920 ns | 100 | 266 ns | 10000 | 9375 ns |
+//! | pick, `gateway`, shed | upstreams | 111.5 ns | 0.218 ns | 100 | 133 ns | 10000 | 2289 ns |
+//! | pick, `gateway`, affinity | models of each upstream | 854.5 ns | -0.004 ns | 8 | 855 ns | 512 | 853 ns |
+//! | pick, `gateway`, affinity | adapters active at each upstream | 854.5 ns | -0.053 ns | 1 | 854 ns | 64 | 851 ns |
+//! | pick, tree of filters that keep nearly all | filters | 206.5 ns | 15.882 ns | 1 | 222 ns | 32 | 715 ns |
+//! | publish of a new load | upstreams | 45593.6 ns | 88.816 ns | 100 | 54475 ns | 10000 | 933753 ns |
+//! | publish of other models | models of each of 100 upstreams | 8099.9 ns | 4914.317 ns | 8 | 47414 ns | 512 | 2524230 ns |
+//! | one more waits, and leaves | who wait | 759.4 ns | 0.069 ns | 0 | 759 ns | 10000 | 1451 ns |
+//! | facts of a body: chat | KiB | 334.8 ns | 488.725 ns | 1 | 824 ns | 1024 | 500789 ns |
+//! | facts of a body: prose | KiB | 340.2 ns | 166.144 ns | 1 | 506 ns | 1024 | 170472 ns |
+//! | facts of a body: image | KiB | 520.8 ns | 52.985 ns | 1 | 574 ns | 1024 | 54777 ns |
+//! | memory of a board and of what it has published | upstreams | 15065.3 B | 2281.547 B | 100 | 243220 B | 10000 | 22830532 B |
+//! | memory of a board and of what it has published | models of each of 100 upstreams | 176804.0 B | 8302.000 B | 8 | 243220 B | 512 | 4427428 B |
 //!
 //! - **Upstreams**: a pick scans columns in the order of places, so it is linear, without a lock or an allocation. A snapshot is built as
 //!   a whole, so a publish is linear, too; whatever the sources say, there are at most 100 a second
@@ -45,12 +45,12 @@
 //! - **Bodies**: every byte is looked at once, as it comes; structure costs more than text, and text more than an image in base64. A body is
 //!   held until it is sent, within `limits.buffered_bodies`.
 //! - **Streams**: what an event costs does not depend on how many streams there are (rows `stream` in the README of `benches`): 1,000 of 50
-//!   events a second are 50,000 x 16 µs, 0.8 cores. An idle one costs memory alone (`goals -- --only streams`): 16.4 KiB, so 10,000 are 160 MiB.
+//!   events a second are 50,000 x 11.5 µs, 0.58 cores. An idle one costs memory alone (`goals -- --only streams`): 17.4 KiB, so 10,000 are 170 MiB.
 //! - **Who waits**: coming and leaving costs hardly more where thousands wait; a round of handing out asks one of those who are alike
 //!   (`cargo bench -p paddler-benches --bench scheduling -- round`).
-//! - **Cores**: picks take no lock, and write only where a place is taken. Each of two threads keeps 0.99 to 1.00 of its speed while a third one
-//!   publishes 100 times a second (`goals -- --only threads`; more cores were not there). If each more costs as much as the second, `c` of them
-//!   do `c x 0.99^(c - 1)` of what one does: 7.5 with 8, 23 with 32.
+//! - **Cores**: picks take no lock, and write only where a place is taken. Each of two threads that pick keeps 0.99 of its speed, and 0.93 where it
+//!   takes and leaves a place, too, while a third one publishes 100 times a second (`goals -- --only threads`; more cores were not there). If each
+//!   more costs as much as the second, 8 of them do `8 x 0.99^7`, 7.5 times what one does, or 4.8 with places.
 //! - **Routers**: they share nothing. Each looks at its upstreams, counts its own requests exactly, and those of others as of its last look.
 //!
 //! # One router
@@ -64,18 +64,18 @@
 //! | looks at an upstream | k | 1.00 /s | 1.00 /s | 1.00 /s | 1.00 /s |
 //! | bytes from an upstream | k x bytes of a look | 0.05 MB/s | 0.05 MB/s | 0.05 MB/s | 0.05 MB/s |
 //! | looks of a router | n | 100 /s | 1000 /s | 10000 /s | 100000 /s |
-//! | CPU of looks | n x CPU of a look | 0.01 cores | 0.08 cores | 0.81 cores | 8.10 cores |
+//! | CPU of looks | n x CPU of a look | 0.01 cores | 0.07 cores | 0.71 cores | 7.10 cores |
 //! | bytes into a router | n x bytes of a look | 5.21 MB/s | 52.15 MB/s | 521 MB/s | 5215 MB/s |
-//! | a snapshot | fixed + n x each | 0.07 ms | 0.37 ms | 3.37 ms | 33.39 ms |
-//! | snapshots | 1 / a snapshot, at most 100 | 100 /s | 100 /s | 100 /s | 29.95 /s |
-//! | CPU of snapshots | snapshots x a snapshot | 0.01 cores | 0.04 cores | 0.34 cores | 1.00 cores |
-//! | memory | n x memory of an upstream | 5.67 MiB | 56.66 MiB | 567 MiB | 5666 MiB |
-//! | a pick, at all levels | fixed + n x each | 0.59 µs | 4.09 µs | 39.06 µs | 389 µs |
-//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.00 cores | 0.00 cores | 0.04 cores | 0.39 cores |
+//! | a snapshot | fixed + n x each | 0.05 ms | 0.13 ms | 0.93 ms | 8.93 ms |
+//! | snapshots | 1 / a snapshot, at most 100 | 100 /s | 100 /s | 100 /s | 100 /s |
+//! | CPU of snapshots | snapshots x a snapshot | 0.01 cores | 0.01 cores | 0.09 cores | 0.89 cores |
+//! | memory | n x memory of an upstream | 3.48 MiB | 34.82 MiB | 348 MiB | 3482 MiB |
+//! | a pick, at all levels | fixed + n x each | 0.27 µs | 1.09 µs | 9.37 µs | 92.18 µs |
+//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.00 cores | 0.00 cores | 0.01 cores | 0.09 cores |
 //!
-//! Proxying is not in it, and costs the same over one upstream and over thousands: 34 µs a small chat, 16 µs an event (rows `plain` and `stream` of
-//! the same README). 1,000 small chats a second are 0.034 cores, which is what looking at 270 upstreams costs, with the snapshots of it:
-//! `0.034 = 100 x 36 µs + n x (81 µs + 100 x 0.33 µs)`. Ten answers a second of 500 events each are 0.08 cores, as are the looks at 1,000.
+//! Proxying is not in it, and costs the same over one upstream and over thousands: 25 µs a small chat, 11.5 µs an event (rows `plain` and `stream` of
+//! the same README). 1,000 small chats a second are 0.025 cores, which is what looking at 255 upstreams costs, with the snapshots of it:
+//! `0.025 = 100 x 46 µs + n x (71 µs + 100 x 0.09 µs)`. Ten answers a second of 500 events each are 0.06 cores, nearly as the looks at 1,000.
 //! So where answers are streamed, events are what costs, and few routers have so many upstreams that looking at them shows. To poll more
 //! rarely (`poll: {interval: 5s}`) divides that; where one router has all the traffic it loses little, since its own requests are counted at
 //! once.
@@ -98,23 +98,23 @@
 //! | looks at an upstream | k | 100 /s | 100 /s | 4.00 /s | 1.00 /s |
 //! | bytes from an upstream | k x bytes of a look | 5.21 MB/s | 0.03 MB/s | 0.21 MB/s | 0.05 MB/s |
 //! | looks of a router | n | 100000 /s | 100000 /s | 4000 /s | 1250 /s |
-//! | CPU of looks | n x CPU of a look | 8.10 cores | 17.00 cores | 0.32 cores | 0.10 cores |
+//! | CPU of looks | n x CPU of a look | 7.10 cores | 17.00 cores | 0.28 cores | 0.09 cores |
 //! | bytes into a router | n x bytes of a look | 5215 MB/s | 25.00 MB/s | 209 MB/s | 65.19 MB/s |
-//! | a snapshot | fixed + n x each | 33.39 ms | 33.39 ms | 1.37 ms | 0.45 ms |
-//! | snapshots | 1 / a snapshot, at most 100 | 29.95 /s | 29.95 /s | 100 /s | 100 /s |
-//! | CPU of snapshots | snapshots x a snapshot | 1.00 cores | 1.00 cores | 0.14 cores | 0.05 cores |
-//! | memory | n x memory of an upstream | 5666 MiB | 5666 MiB | 227 MiB | 70.82 MiB |
-//! | a pick, at all levels | fixed + n x each | 389 µs | 389 µs | 15.74 µs | 5.57 µs |
-//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.39 cores | 0.39 cores | 0.02 cores | 0.01 cores |
+//! | a snapshot | fixed + n x each | 8.93 ms | 8.93 ms | 0.40 ms | 0.16 ms |
+//! | snapshots | 1 / a snapshot, at most 100 | 100 /s | 100 /s | 100 /s | 100 /s |
+//! | CPU of snapshots | snapshots x a snapshot | 0.89 cores | 0.89 cores | 0.04 cores | 0.02 cores |
+//! | memory | n x memory of an upstream | 3482 MiB | 3482 MiB | 139 MiB | 43.53 MiB |
+//! | a pick, at all levels | fixed + n x each | 92.18 µs | 92.18 µs | 3.85 µs | 1.57 µs |
+//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.09 cores | 0.09 cores | 0.00 cores | 0.00 cores |
 //!
 //! If all poll all, it breaks in this order:
 //!
 //! 1. **The engines**: a hundred pages a second from each, made beside the tokens.
 //! 2. **Network and CPU of polls**: gigabytes a second into each router, and several cores to take them in.
-//! 3. **Snapshots**: the loop that builds them is one task, and has no time left for the events between them. What a pick sees is older by as much as
+//! 3. **Snapshots**: the loop that builds them is one task, and has hardly time left for the events between them. What a pick sees is older by as much as
 //!    a snapshot takes.
 //! 4. **Memory**: some GiB, most of it connections and buffers for polls.
-//! 5. **Picks**: a part of a millisecond. No answer that takes a second shows it, but it is ten times what proxying a small chat costs.
+//! 5. **Picks**: a tenth of a millisecond. No answer that takes a second shows it, but it is four times what proxying a small chat costs.
 //!
 //! # What routers do not know of each other
 //!
@@ -144,4 +144,4 @@
 //!    filters have left, and these have scanned. It would not find the last free slot of a full pool, and saves nothing that shows below
 //!    some 10,000 upstreams for a router.
 //!
-//! *Measured in November 2026, rustc 1.95.0. On 2 cores (x86_64 GenuineIntel avx2 avx512f avx512vl erms fsrm), with 15.29 processes ready to run in the last minute; built for release.*
+//! *Measured in November 2026, rustc 1.95.0. On 2 cores (x86_64 GenuineIntel avx2 avx512f avx512vl erms fsrm), with 1.52 processes ready to run in the last minute; built for release.*

@@ -362,7 +362,7 @@ async fn who_is_old_or_asks_for_the_head_or_waits_to_go_on_is_answered_right() {
 struct Turns(usize, bool);
 
 fn turn(number: usize) -> Vec<u8> {
-    let size = if number % 2 == 0 { 60_000 } else { 20 };
+    let size = if number.is_multiple_of(2) { 60_000 } else { 20 };
     format!("{number:0>size$}").into_bytes()
 }
 

@@ -260,6 +260,10 @@ impl HttpUpstream {
         })
     }
 
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(clippy::infallible_destructuring_match, reason = "there is one kind")
+    )]
     async fn send(&self, way: Way, request: &Outbound<'_>, body: Body) -> Answer {
         let pooled = match way {
             Way::Http1(pooled) => pooled,
