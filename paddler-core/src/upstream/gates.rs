@@ -135,15 +135,16 @@ pub(super) fn is_set(word: &AtomicU64, lane: usize) -> bool {
 }
 
 /// Has a bit say what `is` says, which others may change meanwhile: whoever is the last to write the bit sees what all have done
-/// who wrote it before him, and looks once more.
-pub(super) fn keep_up(word: &AtomicU64, lane: usize, is: impl Fn() -> bool) {
-    let mut on = is();
+/// who wrote it before him, and looks once more. Returns whether it said yes for a moment where it is no.
+pub(super) fn keep_up(word: &AtomicU64, lane: usize, is: impl Fn() -> bool) -> bool {
+    let (mut on, mut said_yes) = (is(), false);
     loop {
         put(word, lane, on);
         let now = is();
         if now == on {
-            return;
+            return said_yes && !on;
         }
+        said_yes |= on;
         on = now;
     }
 }
@@ -190,7 +191,7 @@ impl Gates {
         self.bounds()[lane].limit = limit;
     }
 
-    /// Changes the upstream's own limit. Returns whether more fits now.
+    /// Changes the upstream's own limit. Returns whether more fits now, or looked as if it did not.
     pub(super) fn set_limit(&self, lane: usize, limit: u32, reserves: &Reserves) -> bool {
         let mut bounds = self.bounds();
         bounds[lane].limit = limit;

@@ -25,7 +25,7 @@ use crate::upstream::LANES;
 use crate::upstream::adapters::{Cell, NameId};
 use crate::upstream::chunk::{CHUNKS, Chunk, Chunks};
 use crate::upstream::gates::{Entry, Gate, Probe, is_set, put};
-use crate::upstream::reserve::{Reserve, Reserves};
+use crate::upstream::reserve::{Reserve, Reserved, Reserves};
 use crate::upstream::settling::Settlings;
 use crate::upstream::sync::atomic::Ordering::Relaxed;
 use crate::upstream::young::Span;
@@ -310,14 +310,17 @@ impl Ledger {
         (place, tenancy): (u32, u16),
         take: Take,
         born: Span,
-        reserve: impl FnOnce(&Reserves, usize) -> Option<u32>,
+        reserve: impl FnOnce(&Reserves, usize) -> Option<Reserved>,
     ) -> Option<Taken> {
         let (chunk, lane) = self.chunk(place);
         chunk.begin(lane);
-        let Some(weight) = reserve(&chunk.reserve, lane) else {
+        let Some(Reserved { weight, hid_room }) = reserve(&chunk.reserve, lane) else {
             chunk.end(lane);
             return None;
         };
+        if hid_room {
+            self.notify();
+        }
         chunk.young[lane].add(born, weight);
         chunk.prefill[lane].fetch_add(u64::from(take.tokens), Relaxed);
         let cell = take.adapter.and_then(|name| chunk.adapters[lane].open(name));

@@ -123,14 +123,6 @@ impl ReserveWord {
             .map(Reserve)
     }
 
-    /// Begins the next tenancy. Returns its number.
-    pub(crate) fn open(&self, limit: u32) -> u16 {
-        let old = self.update(|old| Some(old.with_limit(limit)));
-        let old = old.unwrap_or(Reserve(0));
-        debug_assert_eq!(old.weight(), 0, "a place was given away that is in use");
-        old.tenancy()
-    }
-
     /// Ends the tenancy: nobody who still knows this one can reserve any more. Open weight stays until it ends.
     ///
     /// A number comes round after 65,536 tenancies, far more than the snapshots that anybody keeps.
@@ -171,6 +163,31 @@ pub(crate) struct Reserves {
     full: AtomicU64,
 }
 
+/// What a change of a word has come to.
+struct Changed {
+    old: Reserve,
+    new: Reserve,
+    /// Scans were told for a moment that it is full where it is not: who looked then is to look again.
+    hid_room: bool,
+}
+
+/// What was reserved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reserved {
+    pub(super) weight: u32,
+    /// Others gave some back meanwhile, and who waits may have seen none.
+    pub(super) hid_room: bool,
+}
+
+impl Changed {
+    fn reserved(&self) -> Reserved {
+        Reserved {
+            weight: self.new.weight() - self.old.weight(),
+            hid_room: self.hid_room,
+        }
+    }
+}
+
 impl Default for Reserves {
     fn default() -> Self {
         Self {
@@ -195,21 +212,22 @@ impl Reserves {
         self.full.load(Relaxed)
     }
 
-    /// Changes a word, and the bit with it. Returns the word before and after.
-    fn update(&self, lane: usize, change: impl Fn(Reserve) -> Option<Reserve>) -> Option<(Reserve, Reserve)> {
+    /// Changes a word, and the bit with it.
+    fn update(&self, lane: usize, change: impl Fn(Reserve) -> Option<Reserve>) -> Option<Changed> {
         let word = &self.words[lane];
         let old = word.update(&change)?;
         let new = change(old)?;
-        if old.is_full() != new.is_full() {
-            keep_up(&self.full, lane, || word.load().is_full());
-        }
-        Some((old, new))
+        let turns = old.is_full() != new.is_full();
+        let hid_room = turns && keep_up(&self.full, lane, || word.load().is_full());
+        Some(Changed { old, new, hid_room })
     }
 
     /// Begins the next tenancy. Returns its number.
     pub(super) fn open(&self, lane: usize, limit: u32) -> u16 {
-        self.set_limit(lane, limit);
-        self.words[lane].open(limit)
+        let changed = self.update(lane, |old| Some(old.with_limit(limit)));
+        let old = changed.map_or(Reserve(0), |changed| changed.old);
+        debug_assert_eq!(old.weight(), 0, "a place was given away that is in use");
+        old.tenancy()
     }
 
     /// Ends the tenancy.
@@ -217,28 +235,28 @@ impl Reserves {
         self.words[lane].close();
     }
 
-    /// Returns whether the limit rose.
+    /// Returns whether the limit rose, or room was hidden meanwhile.
     pub(super) fn set_limit(&self, lane: usize, limit: u32) -> bool {
         let changed = self.update(lane, |old| Some(old.with_limit(limit)));
-        changed.is_some_and(|(old, _)| limit > old.limit())
+        changed.is_some_and(|changed| changed.hid_room || limit > changed.old.limit())
     }
 
-    /// Reserves for this tenancy, unless it is over or the limit has no room. Returns what was taken.
-    pub(super) fn take(&self, lane: usize, tenancy: u16, weight: u32) -> Option<u32> {
-        let (old, new) = self.update(lane, |old| old.take(tenancy, weight))?;
-        Some(new.weight() - old.weight())
+    /// Reserves for this tenancy, unless it is over or the limit has no room.
+    pub(super) fn take(&self, lane: usize, tenancy: u16, weight: u32) -> Option<Reserved> {
+        let changed = self.update(lane, |old| old.take(tenancy, weight));
+        changed.map(|changed| changed.reserved())
     }
 
     /// Counts weight that is there already, whatever the limit says, unless the tenancy is over.
-    pub(super) fn force(&self, lane: usize, tenancy: u16, weight: u32) -> Option<u32> {
-        let (old, new) = self.update(lane, |old| old.with(tenancy, weight))?;
-        Some(new.weight() - old.weight())
+    pub(super) fn force(&self, lane: usize, tenancy: u16, weight: u32) -> Option<Reserved> {
+        let changed = self.update(lane, |old| old.with(tenancy, weight));
+        changed.map(|changed| changed.reserved())
     }
 
-    /// Returns whether that was the last that was open.
+    /// Returns whether that was the last that was open. Whoever gives back calls who waits in any case.
     pub(super) fn release(&self, lane: usize, weight: u32) -> bool {
         let changed = (weight > 0).then(|| self.update(lane, |old| Some(old.release(weight))));
-        changed.flatten().is_some_and(|(_, new)| new.weight() == 0)
+        changed.flatten().is_some_and(|changed| changed.new.weight() == 0)
     }
 }
 

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loom::model::Builder;
-use loom::sync::atomic::{AtomicU32, Ordering::AcqRel};
+use loom::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire},
+};
 use loom::thread;
 use paddler_core::Moment;
 
@@ -39,6 +42,9 @@ const CONTROL: Take = Take {
     tokens: 0,
     adapter: None,
 };
+
+/// A request with weight and nothing else.
+const BARE: Take = Take { weight: 1, ..CONTROL };
 
 /// All interleavings in which threads are preempted up to `preemptions` times; that many find nearly every fault.
 fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
@@ -287,6 +293,38 @@ fn three_leases_of_adapters_in_cells() {
 
 /// Settled weight is given back once, whether by the report, by the clock or by both; and not by a report that was
 /// sampled before the end.
+/// Who looks for room by the bits, finds none and waits, is called once there is some.
+#[test]
+fn the_last_room_is_taken_while_some_is_given_back() {
+    model(3, || {
+        let (ledger, tenant) = ledger(2);
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = calls.clone();
+        ledger.on_freed(move || {
+            counted.fetch_add(1, AcqRel);
+        });
+        let held = take(&ledger, tenant, BARE).unwrap();
+        let taker = {
+            let ledger = ledger.clone();
+            thread::spawn(move || take(&ledger, tenant, BARE))
+        };
+        let giver = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.give_back(held))
+        };
+        let before = calls.load(Acquire);
+        let saw_none = ledger.marks(0).full >> PLACE & 1 == 1;
+        let taken = taker.join().unwrap().expect("there is room for two");
+        giver.join().unwrap();
+        assert_shown(&ledger);
+        if saw_none {
+            assert!(calls.load(Acquire) > before, "who waits is told of the room");
+        }
+        ledger.give_back(taken);
+        assert_zero(&ledger, tenant);
+    });
+}
+
 #[test]
 fn a_report_and_a_new_cancel() {
     model(3, || {
@@ -340,7 +378,8 @@ fn a_report_and_the_clock() {
 fn a_heavy_request_and_a_falling_limit() {
     model(3, || {
         let word = Arc::new(ReserveWord::default());
-        let tenant = word.open(4);
+        word.set_limit(4);
+        let tenant = word.load().tenancy();
         let other = {
             let word = word.clone();
             thread::spawn(move || word.take(tenant, 9))
