@@ -386,3 +386,27 @@ async fn who_leaves_and_who_takes_nothing_is_noticed_through_tls() {
     eventually("the engine is rid of it", || engine.stats().cancelled == 1).await;
     world.quiet().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_with_pauses_comes_to_its_end_through_tls() {
+    let (ca, folder) = (Ca::new(), Folder::new());
+    let engine = engine(quick().decode_tokens_per_second(100.0)).await;
+    let tls = Tls::open(folder.settings(&ca.sign("localhost"))).unwrap();
+    let setup = Setup::new().with(|setup| setup.serve.tls = Some(tls));
+    let world = setup.start([of("a", &engine)]).await;
+    let mut client = connect(world.addr, &trusting(&ca, None, &[])).await.unwrap();
+    let body = stream(20).to_string();
+    let request = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(HANG, client.read_to_end(&mut answer)).await;
+    read.expect("it hangs").expect("each byte of it is encrypted");
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.matches("data: ").count() > 20, "{answer}");
+    assert!(answer.ends_with("0\r\n\r\n"), "{answer}");
+    drop(client);
+    world.quiet().await;
+}

@@ -76,6 +76,14 @@ async fn speaker(answers: usize) -> (TcpStream, Vec<UnboundedSender<Piece>>, Ser
     (client, senders, serving)
 }
 
+/// An answer of which the head has come.
+async fn stream() -> (TcpStream, UnboundedSender<Piece>, Serving) {
+    let (mut client, mut senders, serving) = speaker(1).await;
+    ask(&mut client).await;
+    head(&mut client).await;
+    (client, senders.pop().unwrap(), serving)
+}
+
 async fn ask(client: &mut TcpStream) {
     let request = b"GET / HTTP/1.1\r\nhost: here\r\nte: trailers\r\n\r\n";
     client.write_all(request).await.unwrap();
@@ -130,10 +138,7 @@ async fn each_piece_is_a_chunk_whoever_writes_it_and_comes_at_once() {
 #[tokio::test]
 async fn the_end_and_an_error_are_told_as_the_server_tells_them() {
     for error in [false, true] {
-        let (mut client, mut senders, _serving) = speaker(1).await;
-        ask(&mut client).await;
-        head(&mut client).await;
-        let say = senders.pop().unwrap();
+        let (mut client, say, _serving) = stream().await;
         for _ in 0..3 {
             say.send(data(b"one")).unwrap();
             expect(&mut client, &chunk(b"one")).await;
@@ -152,10 +157,7 @@ async fn the_end_and_an_error_are_told_as_the_server_tells_them() {
 
 #[tokio::test]
 async fn who_hangs_up_is_seen_and_who_stops_lets_it_end() {
-    let (mut client, mut senders, serving) = speaker(1).await;
-    ask(&mut client).await;
-    head(&mut client).await;
-    let say = senders.pop().unwrap();
+    let (mut client, say, serving) = stream().await;
     say.send(data(b"one")).unwrap();
     expect(&mut client, &chunk(b"one")).await;
     serving.stop.send(()).unwrap();
@@ -275,29 +277,6 @@ async fn it_opens_only_where_the_server_has_written_all_and_waits() {
         matches!(next, Poll::Ready(Some(Err(_)))),
         "no end that says it is whole"
     );
-}
-
-#[tokio::test]
-async fn small_pieces_wait_for_a_large_one_that_the_client_is_slow_to_take() {
-    let (mut client, mut senders, _serving) = speaker(1).await;
-    ask(&mut client).await;
-    head(&mut client).await;
-    let say = senders.pop().unwrap();
-    say.send(data(b"a")).unwrap();
-    expect(&mut client, &chunk(b"a")).await;
-    let large = vec![b'l'; 32 << 20];
-    say.send(data(&large)).unwrap();
-    sleep(Duration::from_millis(200)).await;
-    for _ in 0..3 {
-        say.send(data(b"small")).unwrap();
-        sleep(Duration::from_millis(50)).await;
-    }
-    expect(&mut client, &chunk(&large)).await;
-    for _ in 0..3 {
-        expect(&mut client, &chunk(b"small")).await;
-    }
-    drop(say);
-    expect(&mut client, b"0\r\n\r\n").await;
 }
 
 #[tokio::test]
