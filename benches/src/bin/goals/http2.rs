@@ -4,19 +4,19 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use paddler_benches::harness::Failure;
 use paddler_benches::harness::costless::{about, event};
+use paddler_core::forward::Body;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::channel;
 use tokio::task::JoinSet;
 
 /// An engine. Dropped, it is gone with all its connections.
@@ -48,7 +48,7 @@ impl Http2Engine {
     }
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<OneFrame>, Infallible> {
+async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let is_chat = request.uri().path() == "/v1/chat/completions";
     let (status, kind, body) = about(request.uri().path().as_bytes());
     let (status, kind) = if is_chat {
@@ -56,15 +56,12 @@ async fn answer(request: Request<Incoming>) -> Result<Response<OneFrame>, Infall
     } else {
         (status, kind)
     };
-    let bytes = if is_chat {
-        event().into()
+    let body = if is_chat {
+        one_event()
     } else {
-        Bytes::from_static(body.as_bytes())
+        Bytes::from_static(body.as_bytes()).into()
     };
-    let mut response = Response::new(OneFrame {
-        bytes: Some(bytes),
-        ends: !is_chat,
-    });
+    let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
     response
         .headers_mut()
@@ -72,24 +69,13 @@ async fn answer(request: Request<Incoming>) -> Result<Response<OneFrame>, Infall
     Ok(response)
 }
 
-/// Some bytes, and then the end or nothing more.
-struct OneFrame {
-    bytes: Option<Bytes>,
-    ends: bool,
-}
-
-impl Body for OneFrame {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.bytes.take() {
-            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            None if self.ends => Poll::Ready(None),
-            None => Poll::Pending,
+/// An event, and then nothing until whoever reads is gone.
+fn one_event() -> Body {
+    let (sender, pieces) = channel(1);
+    tokio::spawn(async move {
+        if sender.send(event().into()).await.is_ok() {
+            sender.closed().await;
         }
-    }
+    });
+    Body::from_channel(pieces)
 }
