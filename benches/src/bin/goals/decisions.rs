@@ -14,7 +14,7 @@ use paddler_benches::pages::Page;
 use paddler_benches::pools::{Case, Changing, TREES, pool};
 use paddler_core::Moment;
 use paddler_core::schedule::{Ask, Scratch};
-use paddler_core::status::Published;
+use paddler_core::status::{Published, Snapshot};
 use tokio::time::Instant;
 
 use super::table::{Goal, Row};
@@ -35,12 +35,7 @@ pub(crate) fn picks(rounds: usize) -> Result<Vec<Row>, Failure> {
         for case in Case::ALL {
             for (upstreams, affine) in PICKS {
                 let (snapshot, leases) = pool(tree(), case, upstreams)?;
-                let (mut scratch, mut seed, facts) = (Scratch::default(), 0, case.facts());
-                let seconds = of_each(rounds, || {
-                    seed += 1;
-                    let ask = Ask::new(&facts, Moment::ZERO, seed);
-                    black_box(snapshot.pick(&ask, &mut scratch, &mut ()).picked());
-                });
+                let seconds = a_pick(rounds, &snapshot, case);
                 drop(leases);
                 let times = if case == Case::Affinity { 1.0 } else { 3.0 };
                 let nanoseconds = match name {
@@ -62,6 +57,16 @@ pub(crate) fn picks(rounds: usize) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
+/// The CPU time of a pick, in seconds, in the middle of so many rounds.
+pub(crate) fn a_pick(rounds: usize, snapshot: &Snapshot, case: Case) -> f64 {
+    let (mut scratch, mut seed, facts) = (Scratch::default(), 0, case.facts());
+    of_each(rounds, || {
+        seed += 1;
+        let ask = Ask::new(&facts, Moment::ZERO, seed);
+        black_box(snapshot.pick(&ask, &mut scratch, &mut ()).picked());
+    })
+}
+
 /// One pick, by its number.
 type Work = fn(&Published, u64, &mut Scratch);
 
@@ -81,7 +86,7 @@ pub(crate) fn threads(rounds: usize) -> Result<Vec<Row>, Failure> {
     });
     let row = |name: &str, work: Work| {
         let one = || together(1, &published, work);
-        let left = (0..rounds.max(1)).map(|_| one() / together(2, &published, work));
+        let left = (0..rounds).map(|_| one() / together(2, &published, work));
         let what = format!(
             "{name}, `gateway`, 1,000 upstreams, 100 snapshots a second: speed of each of two threads, of one's alone"
         );

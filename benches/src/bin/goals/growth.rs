@@ -12,9 +12,11 @@ use paddler_benches::harness::clock::of_each;
 use paddler_benches::pools::{Case, Changing, TREES, Waiting, board_of, id, pool};
 use paddler_core::Moment;
 use paddler_core::schedule::filters::slot;
-use paddler_core::schedule::{Ask, Node, Scratch, Signals, Tree, trees};
-use paddler_core::status::{Snapshot, StatusEvent};
+use paddler_core::schedule::{Node, Signals, Tree, trees};
+use paddler_core::status::StatusEvent;
 use paddler_core::upstream::{ModelEntry, Models, UpstreamSpec};
+
+use super::decisions::a_pick;
 
 /// Upstreams where these grow.
 const MANY: [usize; 2] = [100, 10_000];
@@ -25,9 +27,14 @@ const NAMES: [usize; 2] = [8, 512];
 /// Upstreams where it is not they that grow.
 const UPSTREAMS: usize = 1_000;
 
-/// The picks and the publishes that the model goes by.
-pub(crate) const PICK: &str = "pick, `gateway`, miss";
-pub(crate) const PUBLISH: &str = "publish of a new load";
+/// The tree, and what is asked of it, of the picks that the model goes by.
+const MODELLED: (&str, Case) = ("gateway", Case::Miss);
+
+/// The publishes that it goes by.
+const PUBLISH: &str = "publish of a new load";
+
+/// Bodies that grow.
+const BODIES: [&str; 3] = ["chat/64KiB", "prose/1MiB", "image/1MiB"];
 
 /// A cost that grows.
 pub(crate) struct Law {
@@ -47,6 +54,21 @@ impl Law {
         let each = (self.costs[1] - self.costs[0]) / (large - small);
         [self.costs[0] - each * small, each]
     }
+}
+
+/// What a pick is called.
+fn pick_with(tree: &str, case: Case) -> String {
+    format!("pick, `{tree}`, {}", case.name())
+}
+
+/// The picks and the publishes that the model goes by.
+pub(crate) fn modelled(laws: &[Law]) -> Result<[&Law; 2], Failure> {
+    let (tree, case) = MODELLED;
+    let law = |name: &str| {
+        let law = laws.iter().find(|law| law.what == name);
+        law.ok_or_else(|| format!("the model goes by `{name}`, and that is not among what was measured"))
+    };
+    Ok([law(&pick_with(tree, case))?, law(PUBLISH)?])
 }
 
 /// All of them, in Markdown.
@@ -125,20 +147,19 @@ fn of_picks(rounds: usize) -> Result<Vec<Law>, Failure> {
     let mut laws = Vec::new();
     let pick = |tree, case, upstreams| -> Result<f64, Failure> {
         let (snapshot, leases) = pool(tree, case, upstreams)?;
-        let took = picks(rounds, &snapshot, case);
+        let took = a_pick(rounds, &snapshot, case) * 1e9;
         drop(leases);
         Ok(took)
     };
     for (name, tree) in TREES {
         for case in Case::ALL {
-            let what = format!("pick, `{name}`, {}", case.name());
-            laws.push(Law::new(what, "upstreams", MANY, |upstreams| {
+            laws.push(Law::new(pick_with(name, case), "upstreams", MANY, |upstreams| {
                 pick(tree(), case, upstreams)
             })?);
         }
     }
-    let affine = "pick, `gateway`, affinity";
-    laws.push(Law::new(affine, "models of each upstream", NAMES, |models| {
+    let affine = pick_with("gateway", Case::Affinity);
+    laws.push(Law::new(&*affine, "models of each upstream", NAMES, |models| {
         with_names(rounds, models, 1)
     })?);
     laws.push(Law::new(
@@ -163,12 +184,10 @@ fn of_picks(rounds: usize) -> Result<Vec<Law>, Failure> {
 }
 
 fn of_bodies(rounds: usize) -> Result<Vec<Law>, Failure> {
-    let kinds = ["chat/64KiB", "prose/1MiB", "image/1MiB"];
-    let samples = Sample::ALL
-        .into_iter()
-        .filter(|sample| kinds.contains(&sample.name));
-    let law = |sample: Sample| {
-        let kind = sample.name.split('/').next().unwrap_or_default();
+    let law = |name: &str| {
+        let sample = Sample::ALL.into_iter().find(|sample| sample.name == name);
+        let sample = sample.ok_or_else(|| format!("there is no body `{name}`"))?;
+        let kind = name.split('/').next().unwrap_or(name);
         Law::new(format!("facts of a body: {kind}"), "KiB", [1, 1_024], |kib| {
             let (body, route) = (sample.of_size(kib << 10), sample.route()?);
             sample.facts(&route, body.as_bytes())?;
@@ -177,7 +196,7 @@ fn of_bodies(rounds: usize) -> Result<Vec<Law>, Failure> {
             }))
         })
     };
-    samples.map(law).collect()
+    BODIES.into_iter().map(law).collect()
 }
 
 /// A publish where one of a hundred upstreams has other models than before.
@@ -226,16 +245,7 @@ fn with_names(rounds: usize, models: usize, adapters: usize) -> Result<f64, Fail
         }
         report
     })?;
-    Ok(picks(rounds, &board.publish(Moment::ZERO), Case::Affinity))
-}
-
-fn picks(rounds: usize, snapshot: &Snapshot, case: Case) -> f64 {
-    let (mut scratch, mut seed, facts) = (Scratch::default(), 0, case.facts());
-    nanoseconds(rounds, || {
-        seed += 1;
-        let ask = Ask::new(&facts, Moment::ZERO, seed);
-        black_box(snapshot.pick(&ask, &mut scratch, &mut ()).picked());
-    })
+    Ok(a_pick(rounds, &board.publish(Moment::ZERO), Case::Affinity) * 1e9)
 }
 
 /// The bytes that so many upstreams with so many models hold, to the last one.
@@ -270,6 +280,38 @@ mod tests {
         assert_eq!(law.parts(), [50.0, 2.5]);
         let row = "| a pick | upstreams | 50.0 ns | 2.500 ns | 100 | 300 ns | 1100 | 2800 ns |";
         assert_eq!(table(&[law]).lines().last(), Some(row));
+    }
+
+    /// As if it had been measured.
+    fn law(what: String) -> Law {
+        Law::new(what, "upstreams", [100, 1_100], |size| Ok(size as f64)).unwrap()
+    }
+
+    #[test]
+    fn what_the_model_goes_by_is_measured_or_an_error() {
+        let picks = || {
+            TREES
+                .into_iter()
+                .flat_map(|(tree, _)| Case::ALL.map(|case| law(pick_with(tree, case))))
+        };
+        let laws: Vec<Law> = picks().chain([law(PUBLISH.to_owned())]).collect();
+        let [pick, publish] = modelled(&laws).unwrap();
+        assert_eq!([&*pick.what, &*publish.what], ["pick, `gateway`, miss", PUBLISH]);
+        let without: Vec<Law> = picks().collect();
+        let error = modelled(&without).map(drop).unwrap_err().to_string();
+        assert!(error.contains(PUBLISH), "{error}");
+        let error = modelled(&laws[laws.len() - 1..])
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("pick, `gateway`, miss"), "{error}");
+    }
+
+    #[test]
+    fn each_body_that_grows_is_there() {
+        for name in BODIES {
+            assert!(Sample::ALL.iter().any(|sample| sample.name == name), "{name}");
+        }
     }
 
     #[test]

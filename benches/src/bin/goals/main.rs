@@ -107,7 +107,7 @@ fn main() -> ExitCode {
             let paddler = paddler(arguments)?;
             let polled = program::polls(arguments, Place::new(&paddler, folder)).await?;
             println!("{}", growth::table(&laws));
-            println!("{}", model::tables(&model::Costs::of(&laws, &polled)));
+            println!("{}", model::tables(&model::Costs::of(&laws, &polled)?));
         }
         println!("{}", machine());
         Ok(true)

@@ -4,9 +4,10 @@
 
 use std::fmt::Write as _;
 
+use paddler_benches::harness::Failure;
 use paddler_benches::pages::Page;
 
-use super::growth::{Law, PICK, PUBLISH};
+use super::growth::{Law, modelled};
 use super::program::Polled;
 
 /// Upstreams in all.
@@ -33,19 +34,16 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    pub(crate) fn of(laws: &[Law], polled: &Polled) -> Self {
-        let seconds = |name: &str| {
-            let law = laws.iter().find(|law| law.what == name);
-            law.map_or([f64::NAN; 2], |law| {
-                law.parts().map(|nanoseconds| nanoseconds * 1e-9)
-            })
-        };
-        Self {
-            pick: seconds(PICK),
-            publish: seconds(PUBLISH),
+    /// # Errors
+    /// When something of it was not measured.
+    pub(crate) fn of(laws: &[Law], polled: &Polled) -> Result<Self, Failure> {
+        let [pick, publish] = modelled(laws)?.map(|law| law.parts().map(|nanoseconds| nanoseconds * 1e-9));
+        Ok(Self {
+            pick,
+            publish,
             poll: polled.each,
             memory: polled.memory,
-        }
+        })
     }
 }
 
@@ -139,7 +137,7 @@ const FIGURES: [(&str, &str, &str, Figure); 12] = [
         layout.upstreams * costs.memory / f64::from(1 << 20)
     }),
     (
-        "a pick, at all levels",
+        "a pick (`gateway`, miss), at all levels",
         "fixed + n x each",
         "µs",
         |layout, costs| 1e6 * picks(layout, costs),
@@ -210,7 +208,7 @@ mod tests {
             "| snapshots | 1 / a snapshot, at most 100 | 25.00 /s | 25.00 /s | 100 /s | 100 /s |",
             "| memory | n x memory of an upstream | 977 MiB | 977 MiB | 39.06 MiB | 12.21 MiB |",
             "| memory | n x memory of an upstream | 0.98 MiB | 9.77 MiB | 97.66 MiB | 977 MiB |",
-            "| a pick, at all levels | fixed + n x each | 1001 µs | 1001 µs | 41.00 µs | 15.30 µs |",
+            "| a pick (`gateway`, miss), at all levels | fixed + n x each | 1001 µs | 1001 µs | 41.00 µs | 15.30 µs |",
         ] {
             assert!(table.contains(row), "{row} is not in\n{table}");
         }
