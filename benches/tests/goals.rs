@@ -28,6 +28,16 @@ fn reached(table: &str, what: &str) -> f64 {
         .unwrap_or_else(|| panic!("no figure in {row}"))
 }
 
+/// The flag for the program, where a test of the whole workspace has built it already.
+fn paddler() -> String {
+    let paddler = Path::new(env!("CARGO_BIN_EXE_goals")).with_file_name("paddler");
+    if paddler.is_file() {
+        format!(" --paddler {}", paddler.display())
+    } else {
+        String::new()
+    }
+}
+
 #[test]
 fn what_is_read_and_what_is_compiled_stands_beside_its_goal() {
     let (done, table, log) = goals("--only reading,crates --rounds 1");
@@ -47,14 +57,8 @@ fn what_is_read_and_what_is_compiled_stands_beside_its_goal() {
 
 #[test]
 fn the_program_is_started_asked_and_watched() {
-    // Built already, by a test of the whole workspace.
-    let paddler = Path::new(env!("CARGO_BIN_EXE_goals")).with_file_name("paddler");
     let few = "--seconds 0.5 --upstreams 4 --starts 1 --streams 8 --prompts 40 --names 40";
-    let mut arguments = format!("--only polls,start,streams,flat {few}");
-    if paddler.is_file() {
-        arguments.push_str(&format!(" --paddler {}", paddler.display()));
-    }
-    let (done, table, log) = goals(&arguments);
+    let (done, table, log) = goals(&format!("--only polls,start,streams,flat {few}{}", paddler()));
     assert!(done, "{table}{log}");
     for what in ["4 upstreams of vLLM", "from start to ready", "the program's file"] {
         assert!(reached(&table, what) >= 0.0, "{table}");
@@ -69,6 +73,32 @@ fn the_program_is_started_asked_and_watched() {
         2,
         "{table}"
     );
+}
+
+#[test]
+fn what_follows_goes_by_the_polls_of_the_table() {
+    let few = "--seconds 0.5 --upstreams 4 --rounds 1";
+    let (done, tables, log) = goals(&format!("--only polls,growth {few}{}", paddler()));
+    assert!(done, "{tables}{log}");
+    assert!(!tables.contains("NaN"), "{tables}");
+    assert_eq!(log.matches("polls 4 upstreams").count(), 1, "{log}");
+    for row in [
+        "| publish of a new load |",
+        "| a pick (`gateway`, miss), at all levels |",
+        "| facts of a body: image |",
+    ] {
+        assert!(tables.contains(row), "no {row} in {tables}");
+    }
+}
+
+#[test]
+fn what_is_beyond_a_flags_range_is_an_error_before_anything_is_measured() {
+    let (done, table, log) = goals("--seconds -1");
+    assert!(
+        !done && table.is_empty() && log.contains("--seconds"),
+        "{table}{log}"
+    );
+    assert!(log.contains("from 0.5 to 3600"), "{log}");
 }
 
 #[test]

@@ -14,7 +14,13 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
 /// The number that so many of a hundred are not above; NaN where there is none.
 #[must_use]
 pub fn percentile(sorted: &[f64], percent: usize) -> f64 {
-    let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    per_mille(sorted, 10 * percent)
+}
+
+/// The number that so many of a thousand are not above; NaN where there is none.
+#[must_use]
+pub fn per_mille(sorted: &[f64], of_thousand: usize) -> f64 {
+    let place = (sorted.len() * of_thousand / 1_000).min(sorted.len().saturating_sub(1));
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
@@ -36,5 +42,8 @@ mod tests {
         assert_eq!(percentile(&sorted, 99), 198.0);
         assert_eq!(percentile(&sorted, 100), 199.0);
         assert!(percentile(&[], 50).is_nan());
+        let sorted: Vec<f64> = (0..2_000).map(f64::from).collect();
+        assert_eq!(per_mille(&sorted, 999), 1_998.0);
+        assert!(per_mille(&[], 999).is_nan());
     }
 }

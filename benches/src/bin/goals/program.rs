@@ -17,7 +17,7 @@ use paddler_benches::harness::streams::{IdleStreams, chat};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::http2::Http2Engine;
 use super::table::{Goal, Row};
 
@@ -73,7 +73,7 @@ impl<'a> Place<'a> {
 pub(crate) async fn start(arguments: &Arguments, place: Place<'_>) -> Result<Vec<Row>, Failure> {
     let engine = Engine::start(IDLE).await?;
     let mut times = Vec::new();
-    for _ in 0..arguments.starts.max(1) {
+    for _ in 0..arguments.starts {
         let began = Instant::now();
         let gateway = place.gateway(&[("engine", engine.address)], "").await?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
@@ -89,6 +89,7 @@ pub(crate) async fn start(arguments: &Arguments, place: Place<'_>) -> Result<Vec
 
 /// The CPU time of asking this many engines how they are. Each has an address of its own of this machine.
 pub(crate) async fn polls(arguments: &Arguments, place: Place<'_>) -> Result<Polled, Failure> {
+    eprintln!("polls {} upstreams", arguments.upstreams);
     let engine = Engine::start_at(Ipv4Addr::UNSPECIFIED.into(), IDLE).await?;
     let port = engine.address.port();
     let address = |number: usize| {
@@ -107,6 +108,9 @@ pub(crate) async fn polls(arguments: &Arguments, place: Place<'_>) -> Result<Pol
     sleep(Duration::from_secs_f64(arguments.seconds)).await;
     let (took, cpu) = (began.elapsed().as_secs_f64(), gateway.program().cpu() - cpu);
     let asked = (engine.asked() - asked) as f64;
+    if asked == 0.0 {
+        return Err("no engine was asked how it is".into());
+    }
     Ok(Polled {
         upstreams: arguments.upstreams as f64,
         a_second: asked / took,
@@ -172,22 +176,22 @@ async fn idle(
 }
 
 /// The body of a number.
-type MakeBody<'a> = &'a (dyn Fn(usize) -> Bytes + Sync);
+type MakeBody = fn(usize) -> Bytes;
 
 /// How much memory is more after many prompts and after many names of models, of which each comes once.
 pub(crate) async fn flat(arguments: &Arguments, place: Place<'_>) -> Result<Vec<Row>, Failure> {
     let engine = Engine::start(IDLE).await?;
     let gateway = place.gateway(&[("engine", engine.address)], "").await?;
-    let prompt = |number: usize| body(MODEL, &format!("{number}: how does it go, and why?"));
-    let name = |number: usize| body(&format!("model-{number}"), "How does it go?");
     let mut rows = Vec::new();
-    let kinds: [(_, _, _, MakeBody<'_>); 2] = [
-        ("prompts", arguments.prompts, StatusCode::OK, &prompt),
+    let kinds: [(_, _, _, MakeBody); 2] = [
+        ("prompts", arguments.prompts, StatusCode::OK, |number| {
+            body(MODEL, &format!("{number}: how does it go, and why?"))
+        }),
         (
             "names of models that nobody has",
             arguments.names,
             StatusCode::NOT_FOUND,
-            &name,
+            |number| body(&format!("model-{number}"), "How does it go?"),
         ),
     ];
     for (kind, many, expected, body) in kinds {
@@ -212,11 +216,11 @@ async fn ask(
     address: SocketAddr,
     numbers: std::ops::Range<usize>,
     expected: StatusCode,
-    body: MakeBody<'_>,
+    body: MakeBody,
 ) -> Result<(), Failure> {
     let mut askers = JoinSet::new();
     for asker in 0..ASKERS {
-        let bodies: Vec<_> = numbers.clone().skip(asker).step_by(ASKERS).map(body).collect();
+        let bodies = numbers.clone().skip(asker).step_by(ASKERS).map(body);
         askers.spawn(ask_all(address, bodies, expected));
     }
     while let Some(asked) = askers.join_next().await {
@@ -225,7 +229,11 @@ async fn ask(
     Ok(())
 }
 
-async fn ask_all(address: SocketAddr, bodies: Vec<Bytes>, expected: StatusCode) -> Result<(), Failure> {
+async fn ask_all(
+    address: SocketAddr,
+    bodies: impl Iterator<Item = Bytes>,
+    expected: StatusCode,
+) -> Result<(), Failure> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut connection = Connection::open(address).await?;
