@@ -17,10 +17,8 @@ use paddler_core::schedule::{Ask, Scratch};
 use paddler_core::status::{Published, Snapshot};
 use tokio::time::Instant;
 
+use super::goals::{self, PICKS, of_pick};
 use super::table::{Goal, Row};
-
-/// Of an affine pick in the tree `seed`, in nanoseconds.
-const PICKS: [(usize, f64); 3] = [(100, 150.0), (1_000, 1_000.0), (10_000, 10_000.0)];
 
 /// How long threads pick at once.
 const TOGETHER: Duration = Duration::from_millis(20);
@@ -37,20 +35,15 @@ pub(crate) fn picks(rounds: usize) -> Result<Vec<Row>, Failure> {
                 let (snapshot, leases) = pool(tree(), case, upstreams)?;
                 let seconds = a_pick(rounds, &snapshot, case);
                 drop(leases);
-                let times = if case == Case::Affinity { 1.0 } else { 3.0 };
-                let nanoseconds = match name {
-                    "seed" => Some(affine * times),
-                    "gateway" => Some(affine * times * 2.0),
-                    _ => None,
-                };
                 let (unit, long) = if upstreams < 1_000 {
                     ("ns", 1.0)
                 } else {
                     ("µs", 1_000.0)
                 };
-                let goal = nanoseconds.map_or(Goal::None, |most| Goal::AtMost(most / long));
+                let most = of_pick(name, case, affine);
+                let goal = most.map_or(Goal::none(unit), |most| Goal::at_most(most / long, unit));
                 let what = format!("pick, `{name}`, {}, {upstreams} upstreams", case.name());
-                rows.push(Row::new(what, goal, seconds * 1e9 / long, unit));
+                rows.push(Row::new(what, goal, seconds * 1e9 / long));
             }
         }
     }
@@ -90,7 +83,7 @@ pub(crate) fn threads(rounds: usize) -> Result<Vec<Row>, Failure> {
         let what = format!(
             "{name}, `gateway`, 1,000 upstreams, 100 snapshots a second: speed of each of two threads, of one's alone"
         );
-        Row::new(what, Goal::AtLeast(0.5), median(left), "")
+        Row::new(what, goals::OF_TWO_THREADS, median(left))
     };
     let rows = vec![row("picks", pick), row("places taken and left", place)];
     ends.store(true, Relaxed);
@@ -169,19 +162,13 @@ pub(crate) fn reading(rounds: usize) -> Result<Vec<Row>, Failure> {
         Page::VLLM.body().len() / 1_000
     );
     Ok(vec![
-        Row::new("facts from a chat of 1 KiB", Goal::AtMost(1.0), small * 1e6, "µs"),
+        Row::new("facts from a chat of 1 KiB", goals::SMALL_BODY, small * 1e6),
         Row::new(
             "facts from 16 MiB with an image in base64",
-            Goal::AtMost(2.0),
+            goals::LARGE_BODY,
             largest * 1e3,
-            "ms",
         ),
-        Row::new(
-            "the same, in bytes",
-            Goal::AtLeast(8.0),
-            bytes / largest * 1e-9,
-            "GB/s",
-        ),
-        Row::new(what, Goal::AtMost(30.0), page * 1e6, "µs"),
+        Row::new("the same, in bytes", goals::SCANNED, bytes / largest * 1e-9),
+        Row::new(what, goals::PAGE, page * 1e6),
     ])
 }

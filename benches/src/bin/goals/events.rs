@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::arguments::Arguments;
+use super::goals;
 use super::program::Place;
-use super::table::{Goal, Row};
+use super::table::Row;
 
 /// Streams, and the events of each in a second.
 const LOADS: [(usize, u32); 2] = [(200, 50), (1_000, 10)];
@@ -54,7 +55,7 @@ pub(crate) async fn events(arguments: &Arguments, place: Place<'_>) -> Result<Ve
         let what = format!(
             "events of {streams} streams with {a_second} a second each: how late p99.9 is, beyond direct ({direct:.1} ms)"
         );
-        rows.push(Row::new(what, Goal::AtMost(5.0), routed - direct, "ms"));
+        rows.push(Row::new(what, goals::LATE, routed - direct));
     }
     Ok(rows)
 }

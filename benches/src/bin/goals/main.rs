@@ -15,6 +15,7 @@ mod arguments;
 mod crates;
 mod decisions;
 mod events;
+mod goals;
 mod growth;
 mod http2;
 mod model;

@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::arguments::Arguments;
+use super::goals;
 use super::http2::Http2Engine;
-use super::table::{Goal, Row};
+use super::table::Row;
 
 /// Between two events of an idle stream: under the router's limit for silence, 60 s.
 const IDLE: Pace = Pace {
@@ -82,8 +83,8 @@ pub(crate) async fn start(arguments: &Arguments, place: Place<'_>) -> Result<Vec
     let what = format!("from start to ready, in the middle of {}", times.len());
     let bytes = std::fs::metadata(place.paddler)?.len();
     Ok(vec![
-        Row::new(what, Goal::AtMost(50.0), median(times), "ms"),
-        Row::new("the program's file", Goal::AtMost(15.0), bytes as f64 / 1e6, "MB"),
+        Row::new(what, goals::START, median(times)),
+        Row::new("the program's file", goals::FILE, bytes as f64 / 1e6),
     ])
 }
 
@@ -130,8 +131,8 @@ impl Polled {
         );
         let held = format!("memory of a router with {upstreams} upstreams, for each");
         vec![
-            Row::new(what, Goal::AtMost(0.5), each * POLLS * upstreams, "cores"),
-            Row::new(held, Goal::None, self.memory / KIB, "KiB"),
+            Row::new(what, goals::POLLS, each * POLLS * upstreams),
+            Row::new(held, goals::OF_UPSTREAM, self.memory / KIB),
         ]
     }
 }
@@ -149,8 +150,8 @@ pub(crate) async fn streams(arguments: &Arguments, place: Place<'_>) -> Result<V
         )
     };
     Ok(vec![
-        Row::new(what("HTTP/1.1"), Goal::AtMost(20.0), over_one, "KiB"),
-        Row::new(what("HTTP/2"), Goal::AtMost(15.0), over_two, "KiB"),
+        Row::new(what("HTTP/1.1"), goals::STREAM, over_one),
+        Row::new(what("HTTP/2"), goals::STREAM_OVER_HTTP2, over_two),
     ])
 }
 
@@ -201,7 +202,7 @@ pub(crate) async fn flat(arguments: &Arguments, place: Place<'_>) -> Result<Vec<
         ask(gateway.address, many..2 * many, expected, body).await?;
         let more = gateway.memory().saturating_sub(before) as f64 / KIB / KIB;
         let what = format!("memory that is more after another {many} different {kind}");
-        rows.push(Row::new(what, Goal::AtMost(1.0), more, "MiB"));
+        rows.push(Row::new(what, goals::FLAT, more));
     }
     Ok(rows)
 }

@@ -2,15 +2,37 @@
 
 use std::fmt::Write as _;
 
-/// What a figure should be.
+/// What a figure should be, and its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Goal {
-    /// At most this.
+pub(crate) struct Goal {
+    bound: Bound,
+    unit: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bound {
     AtMost(f64),
-    /// At least this.
     AtLeast(f64),
     /// Nothing is asked of it.
     None,
+}
+
+impl Goal {
+    pub(crate) const fn at_most(most: f64, unit: &'static str) -> Self {
+        let bound = Bound::AtMost(most);
+        Self { bound, unit }
+    }
+
+    pub(crate) const fn at_least(least: f64, unit: &'static str) -> Self {
+        let bound = Bound::AtLeast(least);
+        Self { bound, unit }
+    }
+
+    /// Nothing is asked of such a figure.
+    pub(crate) const fn none(unit: &'static str) -> Self {
+        let bound = Bound::None;
+        Self { bound, unit }
+    }
 }
 
 /// A figure beside its goal.
@@ -18,29 +40,27 @@ pub(crate) enum Goal {
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) goal: Goal,
+    /// In the goal's unit.
     pub(crate) reached: f64,
-    /// Of both.
-    pub(crate) unit: &'static str,
 }
 
 impl Row {
-    pub(crate) fn new(what: impl Into<String>, goal: Goal, reached: f64, unit: &'static str) -> Self {
+    pub(crate) fn new(what: impl Into<String>, goal: Goal, reached: f64) -> Self {
         Self {
             what: what.into(),
             goal,
             reached,
-            unit,
         }
     }
 
     /// The goal, and what is to be said of it.
     fn judged(&self) -> (String, String) {
-        let (sign, bound, met) = match self.goal {
-            Goal::None => return (String::new(), String::new()),
-            Goal::AtMost(bound) => ('≤', bound, self.reached <= bound),
-            Goal::AtLeast(bound) => ('≥', bound, self.reached >= bound),
+        let (sign, bound, met) = match self.goal.bound {
+            Bound::None => return (String::new(), String::new()),
+            Bound::AtMost(bound) => ('≤', bound, self.reached <= bound),
+            Bound::AtLeast(bound) => ('≥', bound, self.reached >= bound),
         };
-        let goal = format!("{sign} {}", with_unit(bound, self.unit));
+        let goal = format!("{sign} {}", with_unit(bound, self.goal.unit));
         let judged = if met {
             "met".to_owned()
         } else if self.reached.is_nan() {
@@ -57,7 +77,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = "| what | goal | reached | met or missed |\n|---|---:|---:|---|\n".to_owned();
     for row in rows {
         let (goal, judged) = row.judged();
-        let reached = with_unit(row.reached, row.unit);
+        let reached = with_unit(row.reached, row.goal.unit);
         writeln!(table, "| {} | {goal} | {reached} | {judged} |", row.what).ok();
     }
     table
@@ -81,12 +101,12 @@ mod tests {
     #[test]
     fn each_goal_is_held_against_what_was_reached() {
         let rows = [
-            Row::new("a pick", Goal::AtMost(150.0), 741.4, "ns"),
-            Row::new("a scan", Goal::AtLeast(8.0), 8.25, "GB/s"),
-            Row::new("a ratio", Goal::AtLeast(0.5), 0.25, ""),
-            Row::new("crates", Goal::AtMost(45.0), 45.0, ""),
-            Row::new("another", Goal::None, 17.33, "µs"),
-            Row::new("lost", Goal::AtMost(1.0), f64::NAN, "ms"),
+            Row::new("a pick", Goal::at_most(150.0, "ns"), 741.4),
+            Row::new("a scan", Goal::at_least(8.0, "GB/s"), 8.25),
+            Row::new("a ratio", Goal::at_least(0.5, ""), 0.25),
+            Row::new("crates", Goal::at_most(45.0, ""), 45.0),
+            Row::new("another", Goal::none("µs"), 17.33),
+            Row::new("lost", Goal::at_most(1.0, "ms"), f64::NAN),
         ];
         let table = table(&rows);
         let lines: Vec<&str> = table.lines().skip(2).collect();
