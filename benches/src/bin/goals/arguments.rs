@@ -33,7 +33,8 @@ pub(crate) struct Arguments {
     /// (`flat`): from 1 to 10000000.
     #[arg(long, default_value_t = 200_000, value_parser = whole::<10_000_000>, allow_negative_numbers = true)]
     pub(crate) prompts: usize,
-    /// The same for names of models that nobody has: from 1 to 10000000.
+    /// Different names of models that nobody has, which are asked for before the router's memory is looked at, and as many other ones
+    /// before it is looked at again (`flat`): from 1 to 10000000.
     #[arg(long, default_value_t = 100_000, value_parser = whole::<10_000_000>, allow_negative_numbers = true)]
     pub(crate) names: usize,
     /// The program `paddler` [default: this workspace's, built in the profile of this program].
@@ -50,9 +51,10 @@ pub(crate) enum Part {
     Threads,
     /// Facts from bodies, and an engine's page.
     Reading,
-    /// The router's CPU time for polling a thousand engines, as it would be were all asked in time; and its memory.
+    /// The router's CPU time for polling `--upstreams` engines four times a second, as it would be were all asked in time; and its
+    /// memory for each.
     Polls,
-    /// From the start of the router until it is ready, with one engine; and the size of its file.
+    /// The time from the start of the router until it is ready, with one engine; and the size of its file.
     Start,
     /// The router's memory for a stream that waits for its next event.
     Streams,
