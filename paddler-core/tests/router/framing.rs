@@ -6,8 +6,8 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, Keys};
 
-use super::client::{CHAT, Client, End, ask, chat, get, post};
-use super::stub::{Do, Stub};
+use super::client::{CHAT, Client, End, HANG, ask, chat, get, post};
+use super::stub::{Do, Stub, read_to_end};
 use super::world::{Setup, spec};
 
 #[tokio::test]
@@ -172,5 +172,46 @@ async fn what_an_upstream_does_not_read_is_not_held() {
     assert_eq!(response.status(), 413);
     response.into_body().collect().await.unwrap();
     stub.closed().await;
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn what_comes_behind_an_answer_ends_its_connection() {
+    for (said, text) in [
+        ("content-length: 2\r\n\r\nhi!", "hi"),
+        ("content-length: 0\r\n\r\n\r\n", ""),
+        (
+            "content-length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled",
+            "hi",
+        ),
+    ] {
+        let stub = Stub::start([Do::say(&format!("HTTP/1.1 200 OK\r\n{said}")), Do::ok("its own")]).await;
+        let world = Setup::new().start([spec("a", &stub.url)]).await;
+        assert_eq!(post(world.addr, CHAT, &chat(1)).await.text(), text);
+        assert_eq!(post(world.addr, CHAT, &chat(1)).await.text(), "its own");
+        assert_eq!(stub.connections(), 2, "{said}");
+        world.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_all_of_its_request_was_taken_ends_its_connection() {
+    // Else the rest of the body would be missing there, and the next request be taken for it.
+    let stub = Stub::early("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let size = 8 << 20;
+    let body = format!("{{\"messages\":[],\"x\":\"{}\"}}", "y".repeat(size));
+    let request = http::Request::post(CHAT).body(Body::full(body)).unwrap();
+    let response = world.router.handle(request).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+    let (first, listener) = stub.answered().await;
+    let (addr, next) = (world.addr, listener.accept());
+    let asked = tokio::spawn(async move { get(addr, "/next").await });
+    let next = tokio::time::timeout(HANG, next).await;
+    assert!(next.is_ok(), "the next request went over the same connection");
+    assert!(read_to_end(first).await < size, "all of it was taken");
+    asked.abort();
+    drop(next);
     world.quiet().await;
 }

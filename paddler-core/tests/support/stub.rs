@@ -83,7 +83,7 @@ impl Stub {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.read_exact(&mut [0; 200]).await.unwrap();
             stream.write_all(answer.as_bytes()).await.unwrap();
-            stream
+            (stream, listener)
         });
         Early { url, serving }
     }
@@ -107,18 +107,19 @@ impl Stub {
 /// See [`Stub::early`].
 pub(crate) struct Early {
     pub(crate) url: String,
-    serving: tokio::task::JoinHandle<TcpStream>,
+    serving: tokio::task::JoinHandle<(TcpStream, TcpListener)>,
 }
 
 impl Early {
+    /// The connection over which it has answered, and where the next ones come.
+    pub(crate) async fn answered(self) -> (TcpStream, TcpListener) {
+        self.serving.await.unwrap()
+    }
+
     /// Waits until the other end has closed the connection: what was written so far can be read to its end.
     pub(crate) async fn closed(self) {
-        let mut stream = self.serving.await.unwrap();
-        let mut rest = vec![0; 1 << 16];
-        let end = tokio::time::timeout(super::client::HANG, async {
-            while matches!(stream.read(&mut rest).await, Ok(1..)) {}
-        });
-        end.await.expect("it was not closed");
+        let (stream, _) = self.answered().await;
+        read_to_end(stream).await;
     }
 }
 
@@ -126,6 +127,18 @@ impl Drop for Stub {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+/// How much more comes before the other end closes the connection.
+pub(crate) async fn read_to_end(mut stream: TcpStream) -> usize {
+    let (mut buffer, mut many) = (vec![0; 1 << 16], 0);
+    let end = tokio::time::timeout(super::client::HANG, async {
+        while let Ok(some @ 1..) = stream.read(&mut buffer).await {
+            many += some;
+        }
+    });
+    end.await.expect("it was not closed");
+    many
 }
 
 async fn serve(mut stream: TcpStream, script: Arc<[Do]>, seen: Arc<Mutex<Vec<Vec<u8>>>>) {

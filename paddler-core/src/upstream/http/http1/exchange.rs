@@ -3,6 +3,9 @@
 //! The answer is listened for while the request is still being written: an upstream may refuse it by its head alone. What
 //! is left to write then goes on beside the answer's body.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
