@@ -40,8 +40,7 @@ use crate::health::{Fault, FaultReceipt, Verdict};
 use crate::status::Published;
 use crate::upstream::http::Outbound;
 use crate::upstream::{
-    CallError, Carried, Dispatch, Instead, Lease, NewConnection, Progress, Sent, ServedBy, UpstreamId,
-    UpstreamSpec,
+    CallError, Carried, Dispatch, Lease, Progress, Sent, ServedBy, UpstreamId, UpstreamSpec,
 };
 
 /// The longest body of a refusal that is read: it is kept, in case that nobody else takes the request.
@@ -103,16 +102,10 @@ impl Outgoing {
     }
 
     /// A copy of it, for a transport of the host's.
-    fn request(&self, how: &How<'_>, alternatives: Vec<UpstreamId>) -> Request<Body> {
-        let mut request = Request::new(self.held.body());
-        let Outbound { headers, .. } = self.outbound(how);
+    fn request(&self, how: &How<'_>, alternatives: Vec<UpstreamId>, progress: Progress) -> Request<Body> {
+        let mut request = self.outbound(how).into_request(self.held.body());
         let extensions = request.extensions_mut();
-        if how.replay {
-            extensions.insert(NewConnection);
-        }
-        if how.instead {
-            extensions.insert(Instead);
-        }
+        extensions.insert(progress);
         if let Some((carried, dispatch)) = &self.carried {
             extensions.insert(Dispatch {
                 alternatives,
@@ -120,10 +113,6 @@ impl Outgoing {
             });
             extensions.insert(carried.clone());
         }
-        *request.headers_mut() = headers.into_owned();
-        request.method_mut().clone_from(&self.method);
-        request.uri_mut().clone_from(&self.uri);
-        *request.version_mut() = Version::HTTP_11;
         request
     }
 }
@@ -225,30 +214,27 @@ pub(super) async fn attempt(place: Place, outgoing: &Outgoing, how: How<'_>) -> 
     let sent = Instant::now();
     let stages = outgoing.allowed.at(&spec.timeouts);
     let (after, word) = stages.head(sent);
-    let result = {
-        let held_back = AtomicBool::new(false);
-        let progress = upstream.as_http().is_none().then(Progress::default);
-        let held_back = progress.as_ref().map_or(&held_back, Progress::held_back);
-        let _mark = MarkSent {
-            lease: &mut lease,
-            held_back,
-        };
-        let call = pin!(async {
-            match (upstream.as_http(), &progress) {
-                (Some(http), None) => {
-                    let answer = http.ask(outgoing.outbound(&how), outgoing.held.body(), held_back);
-                    Ok(answer.await?)
-                }
-                (_, progress) => {
-                    let mut request = outgoing.request(&how, alternatives);
-                    request
-                        .extensions_mut()
-                        .insert(progress.clone().unwrap_or_default());
-                    upstream.call(request).await
-                }
-            }
-        });
-        timeout_at(clock::after(sent, after), call).await
+    let ends = clock::after(sent, after);
+    let result = match upstream.as_http() {
+        Some(http) => {
+            let held_back = AtomicBool::new(false);
+            let _mark = MarkSent {
+                lease: &mut lease,
+                held_back: &held_back,
+            };
+            let call = pin!(http.ask(outgoing.outbound(&how), outgoing.held.body(), &held_back));
+            let result = timeout_at(ends, call).await;
+            result.map(|answer| answer.map_err(BoxError::from))
+        }
+        None => {
+            let progress = Progress::default();
+            let _mark = MarkSent {
+                lease: &mut lease,
+                held_back: progress.held_back(),
+            };
+            let request = outgoing.request(&how, alternatives, progress.clone());
+            timeout_at(ends, upstream.call(request)).await
+        }
     };
     // Dropped by the time limit, the call ends the request at the upstream; the lease settles.
     let Ok(result) = result else {

@@ -386,7 +386,7 @@ impl HttpUpstream {
         } else {
             Scheme::HTTP
         };
-        let mut request = request.with(body);
+        let mut request = request.clone().into_request(body);
         request.headers_mut().remove(HOST);
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));

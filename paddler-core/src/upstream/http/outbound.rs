@@ -5,14 +5,12 @@
 
 use std::borrow::Cow;
 
-#[cfg(feature = "http2")]
-use http::Request;
 use http::header::HOST;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
-#[cfg(feature = "http2")]
 use crate::forward::Body;
+use crate::upstream::{Instead, NewConnection};
 
 /// The head of a request, for one upstream.
 #[derive(Debug, Clone)]
@@ -51,13 +49,18 @@ impl<'r> Outbound<'r> {
         self.host.or_else(|| self.headers.get(HOST))
     }
 
-    /// A copy, for a client library.
-    #[cfg(feature = "http2")]
-    pub(super) fn with(&self, body: Body) -> Request<Body> {
+    /// It as a request of its own, for a client library or a transport of the host's.
+    pub(crate) fn into_request(self, body: Body) -> Request<Body> {
         let mut request = Request::new(body);
         request.method_mut().clone_from(self.method);
-        request.uri_mut().clone_from(&self.uri);
-        request.headers_mut().clone_from(&self.headers);
+        *request.uri_mut() = self.uri.into_owned();
+        *request.headers_mut() = self.headers.into_owned();
+        if self.over_new {
+            request.extensions_mut().insert(NewConnection);
+        }
+        if self.instead {
+            request.extensions_mut().insert(Instead);
+        }
         request
     }
 }
