@@ -2,12 +2,13 @@
 //!
 //! A service that answers every request. How it comes to its answer is in [`passage`].
 
+mod in_span;
 mod passage;
 
 use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +41,7 @@ use crate::queue::RetryBudget;
 use crate::request::{Dialect, RequestClass, RequestFacts, Route};
 use crate::schedule::{Explained, NodeId};
 use crate::status::Published;
+use in_span::InSpan;
 use passage::{Arrival, Came};
 
 /// Routes requests: a service for hyper, tower and axum, over whatever [`Published`] state it is given.
@@ -366,12 +368,8 @@ impl Router {
                     route: &route,
                     at_once: self.1.is_some(),
                 };
-                let mut routed = pin!(self.route(came, body, (&options, &mut arrival)));
-                let routed = poll_fn(|cx| {
-                    let _entered = span.enter();
-                    routed.as_mut().poll(cx)
-                });
-                (routed.await, Some(route))
+                let routed = pin!(Some(self.route(came, body, (&options, &mut arrival))));
+                (InSpan::new(&span, routed).await, Some(route))
             }
         };
         let mut refused = None;

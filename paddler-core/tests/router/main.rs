@@ -49,6 +49,7 @@ mod streams;
 mod telling;
 mod timing;
 mod transports;
+mod under_way;
 mod waiting;
 
 #[path = "../support/mod.rs"]

@@ -456,6 +456,8 @@ impl<'a> Passage<'a> {
         }
         self.say_whence(&mut head, id);
         let parts = head.parts;
+        // Nobody reads what its server or its host has put there any more, and it may be on its way for long.
+        drop(std::mem::take(&mut parts.extensions));
         let body = (head.announces_body || bytes > 0).then_some(bytes);
         let own_keys = self.options.keys.is_some();
         // A connection that becomes a WebSocket has no answer with trailers.
