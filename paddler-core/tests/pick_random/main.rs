@@ -2,7 +2,9 @@
 //!
 //! The cases are random and always the same: the seed is fixed.
 
+#[path = "../pool/mod.rs"]
 mod pool;
+mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use paddler_core::schedule::{
     filter_fn, trees,
 };
 use paddler_core::status::{Adapters, Health, Report, Snapshot, SnapshotRecord, StatusBoard, StatusEvent};
-use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamId, UpstreamIndex};
+use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamId};
 use pool::spec;
 use proptest::collection::vec;
 use proptest::option;
@@ -137,7 +139,49 @@ fn member() -> impl Strategy<Value = Member> {
 }
 
 fn members() -> impl Strategy<Value = Vec<Member>> {
-    prop_oneof![1 => vec(member(), 0..3), 4 => vec(member(), 1..20), 1 => vec(member(), 60..140)]
+    prop_oneof![
+        1 => vec(member(), 0..3),
+        8 => vec(member(), 1..20),
+        1 => vec(member(), 60..140),
+        1 => words_of_members(),
+    ]
+}
+
+/// Pools that end about where a word of 64 does. All of a word may report all there is, and its numbers are of one size.
+fn words_of_members() -> impl Strategy<Value = Vec<Member>> {
+    let size = prop::sample::select(vec![63, 64, 65, 128, 129]);
+    let longest = prop::sample::select(vec![0, 3, 60, 100_000, u32::MAX - 1]);
+    let fullest = prop::sample::select(vec![0.0, 0.01, 1.0]);
+    let word = (any::<bool>(), longest, fullest);
+    (vec(member(), 129), size, [word.clone(), word.clone(), word]).prop_map(|(mut members, size, words)| {
+        members.truncate(size);
+        for (word, (all, longest, fullest)) in members.chunks_mut(64).zip(words) {
+            for member in word {
+                if all {
+                    member.report = Some(complete(member.report.take().unwrap_or_default()));
+                }
+                if let Some(report) = &mut member.report {
+                    report.waiting = report.waiting.map(|waiting| waiting.min(longest));
+                    report.kv_cache_usage = report.kv_cache_usage.map(|usage| usage * fullest);
+                }
+            }
+        }
+        members
+    })
+}
+
+/// The same with all that was left out or made no sense.
+fn complete(mut report: Report) -> Report {
+    report.running.get_or_insert(1);
+    report.waiting.get_or_insert(2);
+    report.slots_busy.get_or_insert(1);
+    report.slots_total = Some(report.slots_total.unwrap_or(4).max(1));
+    report.max_sequences = Some(report.max_sequences.unwrap_or(4).max(1));
+    report.kv_cache_usage = report
+        .kv_cache_usage
+        .filter(|usage| usage.is_finite())
+        .or(Some(0.5));
+    report
 }
 
 const NOW: Moment = Moment::from_millis(30_000);
@@ -493,114 +537,6 @@ fn a_filter_never_adds_an_upstream() {
                 watch.filters,
                 usize::from(outcome.ending().is_none_or(|ending| ending.node.get() > 0))
             );
-            Ok(())
-        },
-    );
-}
-
-/// The built-in filters that look at whole words, each with the rule for one upstream that it must agree with.
-fn by_words() -> Vec<(AnyFilter, AnyFilter)> {
-    fn pair<F>(by_words: impl Filter, rule: F) -> (AnyFilter, AnyFilter)
-    where
-        F: Fn(&PickCx<'_>, paddler_core::upstream::UpstreamIndex) -> bool + Send + Sync + 'static,
-    {
-        (Arc::new(by_words), Arc::new(filter_fn("rule", rule)))
-    }
-    let room = |cx: &PickCx<'_>, upstream| cx.adapters(upstream).is_some_and(|(active, max)| active < max);
-    let age = Duration::from_secs(10);
-    let has_room = |cx: &PickCx<'_>, upstream| {
-        let (own, asked) = (cx.snapshot.ledger().own_load(upstream), cx.facts.weight);
-        own.limit
-            .is_none_or(|limit| asked == 0 || own.weight == 0 && limit > 0 || own.weight + asked <= limit)
-    };
-    let mut pairs = vec![
-        pair(slot(), |cx, upstream| cx.fits(upstream)),
-        pair(slot(), has_room),
-        pair(fresh(age), move |cx, upstream| {
-            cx.age(upstream).is_some_and(|is| is <= age)
-        }),
-        pair(lora_active(), |cx, upstream| cx.adapter_active(upstream)),
-        pair(lora_room(), room),
-        pair(lora_low_cost(), move |cx, upstream| {
-            cx.adapter_active(upstream) || room(cx, upstream)
-        }),
-    ];
-    let limits = [
-        0.0,
-        0.5,
-        3.0,
-        5.0,
-        40.0,
-        f64::from(u32::MAX - 1),
-        1e12,
-        -1.0,
-        f64::NAN,
-        f64::INFINITY,
-    ];
-    for bound in limits
-        .into_iter()
-        .flat_map(|limit| [Bound::Below(limit), Bound::AtMost(limit)])
-    {
-        for unknown in [Unknown::Pass, Unknown::Fail] {
-            let pass = unknown == Unknown::Pass;
-            pairs.push(pair(queue_depth(bound).unknown(unknown), move |cx, upstream| {
-                cx.waiting(upstream)
-                    .map_or(pass, |waiting| bound.holds(f64::from(waiting)))
-            }));
-            pairs.push(pair(kv_cache(bound).unknown(unknown), move |cx, upstream| {
-                cx.kv_cache_usage(upstream)
-                    .map_or(pass, |usage| bound.holds(usage))
-            }));
-        }
-    }
-    pairs
-}
-
-#[test]
-fn filters_by_words_agree_with_their_rules_for_one() {
-    let pairs = by_words();
-    let which = 0..pairs.len();
-    hold(
-        1_000,
-        (members(), which, question(), signals()),
-        |(members, which, question, signals)| {
-            let (by_words, rule) = pairs[which].clone();
-            let kept = |filter: AnyFilter| {
-                let tree = pool::tree(signals, [Node::require(filter), Node::random()]);
-                let (_board, snapshot, _leases) = build(tree, &members);
-                let mut why = Explanation::default();
-                let _outcome = question.put(|ask| snapshot.pick(ask, &mut Scratch::default(), &mut why));
-                why.survivors
-            };
-            prop_assert_eq!(kept(by_words), kept(rule));
-            Ok(())
-        },
-    );
-}
-
-/// A cost that is asked of one upstream at a time, whatever it could do.
-#[derive(Debug)]
-struct OneByOne(Arc<dyn Cost>);
-
-impl Cost for OneByOne {
-    fn cost(&self, cx: &PickCx<'_>, upstream: UpstreamIndex) -> Result<Option<f32>, FilterError> {
-        self.0.cost(cx, upstream)
-    }
-}
-
-#[test]
-fn who_costs_least_is_the_same_for_many_at_once_and_one_by_one() {
-    hold(
-        1_000,
-        (members(), cost(), question(), signals()),
-        |(members, cost, question, signals)| {
-            let picked = |cost: Arc<dyn Cost>| {
-                let tree = pool::tree(signals, [Node::least(cost)]);
-                let (_board, snapshot, _leases) = build(tree, &members);
-                let outcome = question.put(|ask| snapshot.pick(ask, &mut Scratch::default(), &mut ()));
-                snapshot.ids(&outcome)
-            };
-            prop_assert_eq!(picked(cost.clone()), picked(Arc::new(OneByOne(cost))));
             Ok(())
         },
     );
