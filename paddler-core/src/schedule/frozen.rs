@@ -6,6 +6,8 @@
 //! Counters are read where something of ours is open alone. At all other places the memory holds a zero, which is written where
 //! something was open at the walk before. Who has no room is read as bits that the ledger keeps up, unless limits have to be looked at.
 
+use std::mem;
+
 use serde::{Deserialize, Serialize};
 
 use super::context::Reads;
@@ -35,10 +37,16 @@ pub(crate) struct Frozen {
     pub(crate) with_adapters: Vec<u64>,
     /// Where the request has no room.
     pub(crate) full: Vec<u64>,
+    /// Upstreams that let in one request with weight at a time.
+    probing: Vec<u64>,
+    /// Upstreams that get what nobody else could serve.
+    last_resort: Vec<u64>,
     /// Where a counter may be more than zero.
     in_use: Vec<u64>,
     /// Where one may be left over from the walk before, and is zero now.
     stale: Vec<u64>,
+    /// Whether the weight was read at all places instead, with the limits.
+    whole: bool,
 }
 
 /// The columns as a record has them.
@@ -81,35 +89,27 @@ impl TryFrom<Written> for Frozen {
             return Err("the columns `weight` and `limit` are not of one length");
         }
         let limit = |limit: Option<u32>| limit.map_or(Reserve::UNLIMITED, count);
-        let more_than_none = |words: &mut Vec<u64>, place: usize| {
-            words.resize(words.len().max(place / LANES + 1), 0);
-            set(words, place);
-        };
-        let mut with_adapters = Vec::new();
-        let open = written
-            .own_adapters
-            .iter()
-            .enumerate()
-            .filter(|(_, own)| **own > 0);
-        open.for_each(|(place, _)| more_than_none(&mut with_adapters, place));
-        let longest = written
-            .weight
-            .len()
-            .max(written.requests.len())
-            .max(written.prefill.len());
+        let (requests, prefill) = (padded(written.requests, 0), padded(written.prefill, 0));
+        let own_adapters = padded(written.own_adapters, 0);
+        let (words, _) = own_adapters.as_chunks::<LANES>();
+        let more_than_none = |own: &[u8; LANES]| mask(u64::MAX, |lane| own[lane] > 0);
+        let longest = written.weight.len().max(requests.len()).max(prefill.len());
         Ok(Self {
-            with_adapters,
+            with_adapters: words.iter().map(more_than_none).collect(),
             full: Vec::new(),
+            probing: Vec::new(),
+            last_resort: Vec::new(),
             in_use: vec![u64::MAX; longest.div_ceil(LANES)],
             stale: Vec::new(),
-            weight: written.weight.into_iter().map(count).collect(),
-            limit: written.limit.into_iter().map(limit).collect(),
-            requests: written.requests,
-            prefill: written.prefill,
+            whole: true,
+            weight: padded(written.weight.into_iter().map(count).collect(), 0),
+            limit: padded(written.limit.into_iter().map(limit).collect(), Reserve::UNLIMITED),
+            requests,
+            prefill,
             shut: written.shut,
             drained: written.drained,
             own_active: written.own_active,
-            own_adapters: written.own_adapters,
+            own_adapters,
         })
     }
 }
@@ -147,46 +147,41 @@ impl Frozen {
         ask: &Ask<'_>,
         model: Option<&ModelRow>,
     ) {
-        let Self {
-            shut,
-            drained,
-            full,
-            in_use,
-            stale,
-            with_adapters,
-            ..
-        } = self;
         // What `in_use` holds is from the walk before.
         for column in [
-            &mut *shut,
-            &mut *drained,
-            &mut *full,
-            &mut *in_use,
-            &mut *stale,
-            &mut *with_adapters,
+            &mut self.shut,
+            &mut self.drained,
+            &mut self.full,
+            &mut self.probing,
+            &mut self.last_resort,
+            &mut self.in_use,
+            &mut self.stale,
+            &mut self.with_adapters,
         ] {
             sized(column, words);
         }
         let (mut last_resort, mut probing) = (0, 0);
         for word in 0..words {
             let marks = snapshot.ledger.marks(word);
-            shut[word] = marks.shut;
-            drained[word] = marks.drained;
-            full[word] = marks.full;
-            stale[word] = in_use[word] & !marks.in_use;
-            in_use[word] = marks.in_use;
-            with_adapters[word] = marks.with_adapters;
+            self.shut[word] = marks.shut;
+            self.drained[word] = marks.drained;
+            self.full[word] = marks.full;
+            self.probing[word] = marks.probing;
+            self.last_resort[word] = marks.last_resort;
+            self.stale[word] = self.in_use[word] & !marks.in_use;
+            self.in_use[word] = marks.in_use;
+            self.with_adapters[word] = marks.with_adapters;
             last_resort |= marks.last_resort;
             probing |= marks.probing;
         }
         if !reads.contains(Reads::FITS) {
-            full.clear();
+            self.full.clear();
         }
         if !reads.contains(Reads::ADAPTERS) {
-            with_adapters.clear();
+            self.with_adapters.clear();
         }
         if ask.facts.weight == 0 && probing != 0 {
-            self.let_weightless_in(snapshot);
+            self.let_weightless_in();
         }
         if last_resort | probing != 0 {
             self.spare_last_resorts(snapshot, model, ask);
@@ -201,6 +196,9 @@ impl Frozen {
         sized(&mut self.weight, places(Reads::WEIGHT).max(reserves));
         sized(&mut self.requests, places(Reads::REQUESTS));
         sized(&mut self.prefill, places(Reads::PREFILL));
+        if mem::replace(&mut self.whole, whole) && !whole {
+            self.weight.fill(0);
+        }
         let chunks = || self.in_use.iter().copied().zip(self.stale.iter().copied());
         if whole {
             let limits = self.limit.as_chunks_mut().0;
@@ -218,10 +216,6 @@ impl Frozen {
         column(&mut self.prefill, chunks(), |chunk, lanes, to| {
             ledger.freeze_prefill(chunk, lanes, to);
         });
-        if whole {
-            // Also where nothing was open by then.
-            self.in_use.fill(u64::MAX);
-        }
     }
 
     /// Those of a record, for a request of this weight.
@@ -245,10 +239,10 @@ impl Frozen {
     }
 
     /// A probe that is under way shuts nobody out who takes no room.
-    fn let_weightless_in(&mut self, snapshot: &Snapshot) {
-        let ledger = &snapshot.ledger;
-        for (word, shut) in self.shut.iter_mut().enumerate() {
-            *shut &= !ledger.probing(word) | ledger.drained(word);
+    fn let_weightless_in(&mut self) {
+        let marks = self.probing.iter().zip(&self.drained);
+        for (shut, (probing, drained)) in self.shut.iter_mut().zip(marks) {
+            *shut &= !probing | drained;
         }
     }
 
@@ -257,16 +251,11 @@ impl Frozen {
     fn spare_last_resorts(&mut self, snapshot: &Snapshot, model: Option<&ModelRow>, ask: &Ask<'_>) {
         let anything = ask.facts.model.is_none();
         // Who names whom he wants, or was elsewhere before, takes what there is.
-        let spares_probed = ask.facts.weight == 0 && ask.only.is_none() && ask.except.is_empty();
-        let last = |word| {
-            let probed = if spares_probed {
-                snapshot.ledger.probing(word)
-            } else {
-                0
-            };
-            snapshot.ledger.last_resort(word) | probed
-        };
-        if (0..self.shut.len()).all(|word| last(word) == 0) {
+        if ask.facts.weight == 0 && ask.only.is_none() && ask.except.is_empty() {
+            let probing = self.last_resort.iter_mut().zip(&self.probing);
+            probing.for_each(|(last, probing)| *last |= probing);
+        }
+        if self.last_resort.iter().all(|last| *last == 0) {
             return;
         }
         let columns = &snapshot.columns;
@@ -277,11 +266,10 @@ impl Frozen {
         };
         let reached = snapshot.reached(ask.facts);
         let able = |word: usize| columns.able[word] & reached.word(word);
-        let well = |word: usize| able(word) & could(word) & !self.shut[word] & !last(word);
+        let well = |word: usize| able(word) & could(word) & !self.shut[word] & !self.last_resort[word];
         if (0..self.shut.len()).any(|word| well(word) != 0) {
-            for (word, shut) in self.shut.iter_mut().enumerate() {
-                *shut |= last(word);
-            }
+            let last = self.shut.iter_mut().zip(&self.last_resort);
+            last.for_each(|(shut, last)| *shut |= last);
         }
     }
 
@@ -360,6 +348,12 @@ impl Frozen {
     pub(crate) fn has_own_active(&self, place: usize) -> bool {
         bit(&self.own_active, place)
     }
+}
+
+/// Makes a column as long as whole words are, which one that was written down need not be.
+fn padded<T: Copy>(mut column: Vec<T>, with: T) -> Vec<T> {
+    column.resize(column.len().next_multiple_of(LANES), with);
+    column
 }
 
 /// Makes a column so long, which it is nearly always.

@@ -127,7 +127,8 @@ impl Snapshot {
     fn is_sent_work(&self, at: UpstreamIndex) -> bool {
         let (word, bit) = (at.get() / LANES, at.get() % LANES);
         // Who is probed is shut while the probe is under way, and open after it.
-        let shut = (self.ledger.shut(word) & !self.ledger.probing(word)) | self.ledger.drained(word);
+        let marks = self.ledger.marks(word);
+        let shut = (marks.shut & !marks.probing) | marks.drained;
         self.is_able(at.0) && shut >> bit & 1 == 0
     }
 

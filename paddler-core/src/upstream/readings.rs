@@ -35,17 +35,6 @@ impl Ledger {
         self.marks(word).shut
     }
 
-    /// The upstreams of one word of the candidate set that let in one request with weight at a time.
-    pub(crate) fn probing(&self, word: usize) -> u64 {
-        self.marks(word).probing
-    }
-
-    /// The upstreams of one word of the candidate set that are out for their health, and get what nobody else could
-    /// serve.
-    pub(crate) fn last_resort(&self, word: usize) -> u64 {
-        self.marks(word).last_resort
-    }
-
     /// All that is said of the upstreams of one word of the candidate set in bits.
     pub(crate) fn marks(&self, word: usize) -> Marks {
         let Some(chunk) = self.known_chunk(word) else {

@@ -140,7 +140,7 @@ fn a_place_begins_with_an_open_gate() {
         ledger.close(3);
         let tenancy = ledger.open(3, 8);
         assert_eq!(
-            (ledger.shut(0), ledger.last_resort(0), ledger.is_watched(3)),
+            (ledger.shut(0), ledger.marks(0).last_resort, ledger.is_watched(3)),
             (0, 0, false)
         );
         let take = || ledger.try_take(3, tenancy, ONE, Moment::ZERO);

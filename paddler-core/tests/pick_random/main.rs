@@ -692,6 +692,30 @@ fn a_record_of_another_form_is_refused_and_says_why() {
 }
 
 #[test]
+fn a_record_that_ends_with_the_last_upstream_replays_too() {
+    hold(
+        250,
+        (members(), plan(), question(), signals()),
+        |(members, plan, question, signals)| {
+            let (_board, snapshot, _leases) = build(plan.tree(signals), &members);
+            let mut scratch = Scratch::default();
+            let mut why = Explanation::default();
+            let (outcome, record) = question.put(|ask| snapshot.pick_recorded(ask, &mut scratch, &mut why));
+            let mut written = serde_json::to_value(&record).unwrap();
+            for column in ["weight", "limit", "requests", "prefill", "own_adapters"] {
+                let column = written["frozen"][column].as_array_mut().unwrap();
+                column.truncate(members.len());
+            }
+            let cut: Record = serde_json::from_value(written).unwrap();
+            let mut again = Explanation::default();
+            let replayed = snapshot.replay(&cut, &mut scratch, &mut again);
+            prop_assert_eq!((replayed, again), (outcome, why));
+            Ok(())
+        },
+    );
+}
+
+#[test]
 fn places_with_gaps_replay_too() {
     let members: Vec<Member> = Vec::new();
     let (mut board, ..) = build(trees::gateway(), &members);
