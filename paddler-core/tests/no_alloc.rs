@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use allocation_counter::{AllocationInfo, measure};
 use paddler_core::Moment;
 use paddler_core::request::Facts;
-use paddler_core::schedule::{Ask, NodeCounters, Scratch, Tree, trees};
-use paddler_core::status::{Health, Published, StatusBoard, StatusEvent};
+use paddler_core::schedule::{Ask, Node, NodeCounters, Scratch, Signals, Tree, costs, filters, trees};
+use paddler_core::status::{Health, Published, Report, Snapshot, StatusBoard, StatusEvent};
 use paddler_core::upstream::{ModelEntry, Models, UpstreamId};
 use pool::{ids, spec};
 
@@ -152,6 +152,52 @@ fn a_scratch_that_has_seen_the_largest_snapshot_is_large_enough() {
     rounds(&large.published(), &mut scratch, 1);
     for board in [&small, &large, &small] {
         assert_eq!(rounds(&board.published(), &mut scratch, 3).1.count_total, 0);
+    }
+}
+
+/// More of one cost than ever before, more of whom some say nothing, and more who are let in at all.
+#[test]
+fn a_scratch_is_large_enough_however_many_there_are_to_compare() {
+    const UPSTREAMS: usize = 300;
+    let queue = || Node::least(costs::queue());
+    let two = || Node::two_choices(costs::queue());
+    let median = || Node::list([Node::require(filters::least_queue()), Node::random()]);
+    let nodes: [&dyn Fn() -> Node; 3] = [&queue, &two, &median];
+    for node in nodes {
+        let mut board = board(Tree::new(Signals::Corrected, node()).unwrap(), UPSTREAMS);
+        let say = |board: &mut StatusBoard, waiting: &dyn Fn(usize) -> Option<u32>| {
+            for place in 0..UPSTREAMS {
+                let id = spec(&format!("upstream-{place}")).id;
+                board.set_draining(id.as_str(), waiting(place).is_some_and(|waiting| waiting > 3));
+                let mut report = Report::new();
+                report.waiting = waiting(place);
+                let event = StatusEvent::Report {
+                    id,
+                    report,
+                    sample: None,
+                };
+                board.apply(event, Moment::ZERO);
+            }
+            board.publish(Moment::ZERO)
+        };
+        let facts = Facts::new();
+        let mut scratch = Scratch::default();
+        let mut pick = |snapshot: &Snapshot| {
+            measure(|| {
+                let outcome = snapshot.pick(&Ask::new(&facts, Moment::ZERO, 1), &mut scratch, &mut ());
+                assert!(outcome.picked().is_some());
+            })
+        };
+        pick(&say(&mut board, &|place| Some(place as u32)));
+        pick(&say(&mut board, &|place| (place > 0).then_some(place as u32)));
+        let all_tie = pick(&say(&mut board, &|_| Some(0)));
+        let some_unknown = pick(&say(&mut board, &|place| (place > 200).then_some(0)));
+        assert_eq!(
+            (all_tie.count_total, some_unknown.count_total),
+            (0, 0),
+            "{:?}",
+            node()
+        );
     }
 }
 

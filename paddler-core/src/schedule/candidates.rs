@@ -31,6 +31,14 @@ impl Arena {
     }
 }
 
+/// Takes a column to fill it anew, with room for all of so many words: however many are left at this walk, no later one has to grow it.
+fn emptied<T>(column: &mut Vec<T>, words: usize) -> Vec<T> {
+    let mut column = std::mem::take(column);
+    column.clear();
+    column.reserve(words * LANES);
+    column
+}
+
 fn any(words: &[u64]) -> bool {
     words.iter().any(|word| *word != 0)
 }
@@ -216,8 +224,7 @@ impl CandidateSet<'_> {
 
     /// The middle one of the values that are known, the lower one of two; `None` if none is.
     pub(crate) fn median(&mut self, value: impl Fn(UpstreamIndex) -> Option<f64>) -> Option<f64> {
-        let mut values = std::mem::take(&mut self.arena.values);
-        values.clear();
+        let mut values = emptied(&mut self.arena.values, self.words);
         values.extend(self.iter().filter_map(value));
         let median = median(&mut values);
         self.arena.values = values;
@@ -231,8 +238,7 @@ impl CandidateSet<'_> {
         cost: &dyn Cost,
         with: impl FnOnce(&mut Self, &mut Vec<Option<f32>>) -> R,
     ) -> Result<R, FilterError> {
-        let mut costs = std::mem::take(&mut self.arena.costs);
-        costs.clear();
+        let mut costs = emptied(&mut self.arena.costs, self.words);
         let judged = cost.costs(cx, self, &mut costs);
         let result = judged.map(|()| with(self, &mut costs));
         self.arena.costs = costs;
@@ -247,8 +253,7 @@ impl CandidateSet<'_> {
         cost: &dyn Cost,
         with: impl FnOnce(&mut Self, &mut Vec<i32>) -> R,
     ) -> Result<R, FilterError> {
-        let mut orders = std::mem::take(&mut self.arena.orders);
-        orders.clear();
+        let mut orders = emptied(&mut self.arena.orders, self.words);
         let judged = self.with_costs(cx, cost, |set, costs| {
             let unknown = if costs.contains(&None) {
                 set.median_cost(costs)
@@ -274,8 +279,7 @@ impl CandidateSet<'_> {
         if !cost.by_words() {
             return None;
         }
-        let mut least = std::mem::take(&mut self.arena.least);
-        least.clear();
+        let mut least = emptied(&mut self.arena.least, self.words);
         let mut best = f32::INFINITY;
         let mut words = self.bits().iter().enumerate().filter(|(_, bits)| **bits != 0);
         let known = words.all(|(word, bits)| {
@@ -292,8 +296,7 @@ impl CandidateSet<'_> {
 
     /// The middle one of the costs that are numbers, the lower one of two; `None` if none is.
     pub(crate) fn median_cost(&mut self, costs: &[Option<f32>]) -> Option<f32> {
-        let values = &mut self.arena.values;
-        values.clear();
+        let mut values = emptied(&mut self.arena.values, self.words);
         values.extend(
             costs
                 .iter()
@@ -301,7 +304,9 @@ impl CandidateSet<'_> {
                 .filter(|cost| !cost.is_nan())
                 .map(|cost| f64::from(*cost)),
         );
-        median(values).map(|median| median as f32)
+        let median = median(&mut values).map(|median| median as f32);
+        self.arena.values = values;
+        median
     }
 
     pub(crate) fn bits(&self) -> &[u64] {
