@@ -109,7 +109,14 @@ impl Line {
         self.closes.load(Relaxed)
     }
 
-    /// Ready once the client has hung up. hyper reads ahead to see that, but not while bytes of a next request lie unread.
+    /// Whether [`hung_up`](Self::hung_up) hears of each hang-up at once, so that nobody has to read ahead for it: the system tells of
+    /// it, and the end of the stream is the end of what is spoken over it.
+    pub(super) fn tells_hang_up(&self, in_clear: bool) -> bool {
+        in_clear && self.tcp().is_some() && cfg!(any(target_os = "linux", target_os = "android"))
+    }
+
+    /// Ready once the client has hung up. Where that is not told, hyper reads ahead to see it, but not while bytes of a next request lie
+    /// unread.
     pub(super) async fn hung_up(&self) {
         let Wire::Tcp(stream) = &self.wire else {
             return std::future::pending().await;

@@ -257,8 +257,10 @@ where
 {
     let stop = serving.stop();
     let mut connection = pin!({
-        let (builder, watched) = (builder(&serving.options), line.clone());
+        let (mut builder, watched) = (builder(&serving.options), line.clone());
         let in_clear = serving.in_clear();
+        // hyper would keep a buffer of 8 KiB for each answer that goes on, to read ahead and see that the client has hung up.
+        builder.half_close(line.tells_hang_up(in_clear));
         let service = service_fn(move |request: Request<Incoming>| {
             watched.asked(request.version());
             let (answer, watched) = (serving.answer(request), watched.clone());
