@@ -3,7 +3,7 @@
 //! The program `gates` counts, and compares with what stands in [`file()`].
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,6 +33,8 @@ pub struct Key {
     compiler: String,
     /// A hash of `Cargo.lock`.
     lock: String,
+    /// How a release is built, as `Cargo.toml` has it.
+    profile: String,
 }
 
 /// The counts of all cases, by name.
@@ -46,8 +48,22 @@ pub struct Baseline {
     pub cases: BTreeMap<String, Count>,
 }
 
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            compiler,
+            lock,
+            profile,
+        } = self;
+        write!(
+            f,
+            "{compiler}, Cargo.lock {lock} and the release profile `{profile}`"
+        )
+    }
+}
+
 impl Key {
-    /// That of the compiler and the lock file in this workspace.
+    /// That of the compiler, the lock file and the profile in this workspace.
     ///
     /// # Errors
     /// When either does not tell.
@@ -64,8 +80,20 @@ impl Key {
         Ok(Self {
             compiler: format!("{first} {host}"),
             lock: format!("{:016x}", hash(&lock)),
+            profile: profile(&std::fs::read_to_string(home().join("../Cargo.toml"))?),
         })
     }
+}
+
+/// The settings of a release in such a file.
+fn profile(manifest: &str) -> String {
+    let mut lines = manifest.lines().map(str::trim);
+    lines.find(|line| *line == "[profile.release]");
+    let settings = lines.take_while(|line| !line.starts_with('['));
+    let settings: Vec<_> = settings
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    settings.join(", ")
 }
 
 /// The maker of this machine's processor, and what it can of that by which copying and searching choose their way.
@@ -133,9 +161,12 @@ impl Baseline {
             };
             cases.insert(name.clone(), count);
         }
-        let (compiler, lock) = (text("compiler"), text("lock"));
         Ok(Self {
-            key: Key { compiler, lock },
+            key: Key {
+                compiler: text("compiler"),
+                lock: text("lock"),
+                profile: text("profile"),
+            },
             processor: text("processor"),
             cases,
         })
@@ -152,12 +183,15 @@ impl Baseline {
             format!("    {}: {count}", json!(name))
         };
         let cases: Vec<String> = self.cases.iter().map(line).collect();
-        let (compiler, lock) = (json!(self.key.compiler), json!(self.key.lock));
-        let processor = json!(self.processor);
-        let text = format!(
-            "{{\n  \"compiler\": {compiler},\n  \"lock\": {lock},\n  \"processor\": {processor},\n  \"cases\": {{\n{}\n  }}\n}}\n",
-            cases.join(",\n")
-        );
+        let told = [
+            ("compiler", &self.key.compiler),
+            ("lock", &self.key.lock),
+            ("profile", &self.key.profile),
+            ("processor", &self.processor),
+        ];
+        let told = told.map(|(name, value)| format!("  {}: {},\n", json!(name), json!(value)));
+        let (told, cases) = (told.concat(), cases.join(",\n"));
+        let text = format!("{{\n{told}  \"cases\": {{\n{cases}\n  }}\n}}\n");
         Ok(std::fs::write(file, text)?)
     }
 
@@ -170,9 +204,8 @@ impl Baseline {
             return Ok(());
         }
         Err(format!(
-            "gates.json is for {} and Cargo.lock {}; this is {} and Cargo.lock {}. Where only these have changed, renew it, \
-             and look at what it shows:\n{RENEW}",
-            self.key.compiler, self.key.lock, key.compiler, key.lock
+            "gates.json is for {}; this is {}. Where only these have changed, renew it, and look at what it shows:\n{RENEW}",
+            self.key, key
         )
         .into())
     }
@@ -265,9 +298,12 @@ mod tests {
             };
             (name.to_owned(), count)
         };
-        let (compiler, lock) = ("rustc 1.90.0 here".to_owned(), "00".to_owned());
         Baseline {
-            key: Key { compiler, lock },
+            key: Key {
+                compiler: "rustc 1.90.0 here".to_owned(),
+                lock: "00".to_owned(),
+                profile: "lto = \"thin\"".to_owned(),
+            },
             processor: "here".to_owned(),
             cases: cases.iter().map(count).collect(),
         }
@@ -345,6 +381,23 @@ mod tests {
             "{told}"
         );
         assert!(stored.is_for(&stored.key).is_ok());
+        let other = Key {
+            profile: "lto = \"fat\"".to_owned(),
+            ..stored.key.clone()
+        };
+        let told = stored.is_for(&other).unwrap_err().to_string();
+        assert!(
+            told.contains("`lto = \"thin\"`") && told.contains("`lto = \"fat\"`"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn the_profile_is_the_settings_alone() {
+        let manifest = "[a]\nlto = 1\n\n[profile.release]\n# why\nlto = \"fat\"\n\ncodegen-units = 1\n[profile.dev]\ndebug = 1\n";
+        assert_eq!(profile(manifest), "lto = \"fat\", codegen-units = 1");
+        assert_eq!(profile("[profile.dev]\ndebug = 1\n"), "");
+        assert!(Key::of_this_build().unwrap().profile.contains("lto"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod costless;
 pub mod draw;
 pub mod engines;
 pub mod figures;
+pub mod flags;
 pub mod gateway;
 pub mod http;
 pub mod programs;

@@ -4,7 +4,7 @@
 //! and never moves.
 //!
 //! A pick reads words of bits of every upstream: who is out, who is full, who is in use at all. They lie in three cache lines
-//! for all of a chunk. Those of health and of the operator are hardly ever written; those of use change where a lease is the first or
+//! for all of a chunk. Those of health are hardly ever written, and have a line of their own; those of use, with what the operator says beside them, change where a lease is the first or
 //! the last at its upstream, or takes or gives the last room, and so are not written by most leases. The counters themselves are
 //! read where something is open alone. They lie side by side, one array a counter, and a lease writes to three of them: two
 //! upstreams can so share a cache line, which is the price of scans that walk memory in line. What only one upstream is asked for

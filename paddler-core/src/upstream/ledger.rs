@@ -155,9 +155,11 @@ impl Ledger {
         }
     }
 
-    /// Has `call` called whenever weight was given back or a limit rose. Only the first hook counts.
+    /// Has `call` called whenever weight was given back or a limit rose, and where room had been hidden for a moment. Only the first
+    /// hook counts.
     ///
-    /// It is called on the thread that freed, often inside a drop: it must be quick and must not block. No lock of the
+    /// It is called on the thread that freed, often inside a drop, or on one that is just taking a place: it must be quick and
+    /// must not block. No lock of the
     /// ledger is held meanwhile.
     pub fn on_freed(&self, call: impl Fn() + Send + Sync + 'static) {
         if self.freed.set(Box::new(call)).is_err() {

@@ -291,8 +291,6 @@ fn three_leases_of_adapters_in_cells() {
     });
 }
 
-/// Settled weight is given back once, whether by the report, by the clock or by both; and not by a report that was
-/// sampled before the end.
 /// Who looks for room by the bits, finds none and waits, is called once there is some.
 #[test]
 fn the_last_room_is_taken_while_some_is_given_back() {
@@ -325,6 +323,8 @@ fn the_last_room_is_taken_while_some_is_given_back() {
     });
 }
 
+/// Settled weight is given back once, whether by the report, by the clock or by both; and not by a report that was
+/// sampled before the end.
 #[test]
 fn a_report_and_a_new_cancel() {
     model(3, || {

@@ -1,10 +1,9 @@
 //! What can be asked for, and within what?
 
-use std::fmt::Display;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
+use paddler_benches::harness::flags::{seconds, whole};
 
 /// Measures what was to be reached, and prints it beside the goals.
 #[derive(Debug, Parser)]
@@ -75,23 +74,6 @@ impl Arguments {
         let is_wanted = |part: &Part| self.only.is_empty() || self.only.contains(part);
         Part::value_variants().iter().copied().filter(is_wanted)
     }
-}
-
-/// A whole number, of which none is nothing to measure.
-fn whole<const MOST: usize>(text: &str) -> Result<usize, String> {
-    within(text, "a whole number", 1, MOST)
-}
-
-/// The system counts CPU time in ticks of 10 ms: less than half a second tells nothing.
-fn seconds(text: &str) -> Result<f64, String> {
-    within(text, "a number", 0.5, 3_600.0)
-}
-
-fn within<N: FromStr + PartialOrd + Display>(text: &str, kind: &str, least: N, most: N) -> Result<N, String> {
-    let number = text.parse().ok();
-    number
-        .filter(|number| (&least..=&most).contains(&number))
-        .ok_or_else(|| format!("it has to be {kind} from {least} to {most}"))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ use clap::{Parser, ValueEnum};
 use paddler_benches::harness::Failure;
 use paddler_benches::harness::costless::{Engine, Pace};
 use paddler_benches::harness::figures::{median, percentile};
+use paddler_benches::harness::flags::{rate, seconds, whole};
 use paddler_benches::harness::programs::{Programs, raise_open_files};
 use paddler_benches::harness::trial::run_in_folder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,29 +56,29 @@ struct Arguments {
         default_value = "bare,nginx,haproxy,envoy,vllm-router,sglang-router,smg"
     )]
     peers: Peers,
-    /// How long each is measured at each kind of work in each round, after a quarter of it to warm up.
-    #[arg(long, default_value_t = 4.0)]
+    /// How long each is measured at each kind of work in each round, after a quarter of it to warm up: from 0.5 to 3600.
+    #[arg(long, default_value_t = 4.0, value_parser = seconds, allow_negative_numbers = true)]
     seconds: f64,
-    /// How often each is measured.
-    #[arg(long, default_value_t = 3)]
+    /// How often each is measured: from 1 to 1000.
+    #[arg(long, default_value_t = 3, value_parser = whole::<1_000>, allow_negative_numbers = true)]
     rounds: usize,
-    /// How many threads each proxy has for its work.
-    #[arg(long, default_value_t = 1)]
+    /// How many threads each proxy has for its work: from 1 to 1024.
+    #[arg(long, default_value_t = 1, value_parser = whole::<1_024>, allow_negative_numbers = true)]
     threads: usize,
-    /// How many connections ask in `plain`.
-    #[arg(long, default_value_t = 32)]
+    /// How many connections ask in `plain`: from 1 to 20000.
+    #[arg(long, default_value_t = 32, value_parser = whole::<20_000>, allow_negative_numbers = true)]
     connections: usize,
-    /// How many streams are open in `stream`.
-    #[arg(long, default_value_t = 200)]
+    /// How many streams are open in `stream`: from 1 to 20000.
+    #[arg(long, default_value_t = 200, value_parser = whole::<20_000>, allow_negative_numbers = true)]
     streams: usize,
-    /// How many events a second each has.
-    #[arg(long, default_value_t = 50)]
-    events: u32,
-    /// How many connections ask in `large`.
-    #[arg(long, default_value_t = 8)]
+    /// How many events a second each has: from 1 to 1000.
+    #[arg(long, default_value_t = 50, value_parser = whole::<1_000>, allow_negative_numbers = true)]
+    events: usize,
+    /// How many connections ask in `large`: from 1 to 1000.
+    #[arg(long, default_value_t = 8, value_parser = whole::<1_000>, allow_negative_numbers = true)]
     uploads: usize,
-    /// How many requests a second come while the first byte's time is measured [default: half of what the slowest answered].
-    #[arg(long)]
+    /// How many requests a second come while the first byte's time is measured, from 1 to 1000000 [default: half of what the slowest answered].
+    #[arg(long, value_parser = rate, allow_negative_numbers = true)]
     rate: Option<f64>,
     /// The program `paddler` [default: this workspace's, built in the profile of this program].
     #[arg(long)]
@@ -120,8 +121,8 @@ fn main() -> ExitCode {
 async fn compare(arguments: &Arguments, folder: &Path) -> Result<bool, Failure> {
     raise_open_files()?;
     let pace = Pace {
-        every: Duration::from_secs(1) / arguments.events.max(1),
-        events: u64::from(arguments.events) * (4.0 * arguments.seconds + 60.0) as u64,
+        every: Duration::from_secs_f64(1.0 / arguments.events as f64),
+        events: arguments.events as u64 * (4.0 * arguments.seconds + 60.0) as u64,
     };
     let engines = [Engine::start(pace).await?, Engine::start(pace).await?];
     let addresses = engines.each_ref().map(|engine| engine.address);
@@ -240,7 +241,7 @@ impl Trial<'_> {
             load.counts.done.load(Relaxed) - done,
         );
         let errors = load.counts.errors.load(Relaxed);
-        let due = f64::from(arguments.events) * askers as f64 * took;
+        let due = arguments.events as f64 * askers as f64 * took;
         if workload == Workload::Stream && (done as f64) < 0.9 * due {
             eprintln!("{}: {done} of {due:.0} events arrived in time", proxy.name);
         }

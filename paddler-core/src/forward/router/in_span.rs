@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use tracing::Span;
 
 /// A future that is asked in a span, where it stands, and dropped there once it is over or given up: what it holds may speak then.
+///
+/// `tracing::Instrument` does the same for a future that is moved into it: this one has some KB, and is not.
 pub(super) struct InSpan<'a, F> {
     span: &'a Span,
     /// Until it is over.
