@@ -93,6 +93,9 @@ pub fn request(address: SocketAddr, body: &str, headers: &str) -> String {
     )
 }
 
+/// How an answer begins that is no refusal.
+const OK: &[u8] = b"HTTP/1.1 200";
+
 /// Asks, and reads the head and the first event.
 async fn first_bytes(address: SocketAddr, text: &str) -> Result<TcpStream, Failure> {
     let mut stream = TcpStream::connect(address).await?;
@@ -102,9 +105,10 @@ async fn first_bytes(address: SocketAddr, text: &str) -> Result<TcpStream, Failu
         if timeout(END, stream.read_buf(&mut got)).await?? == 0 {
             return Err("the stream ended before it began".into());
         }
-    }
-    if !got.starts_with(b"HTTP/1.1 200") {
-        return Err(String::from_utf8_lossy(&got).into_owned().into());
+        let status = &got[..got.len().min(OK.len())];
+        if !OK.starts_with(status) {
+            return Err(String::from_utf8_lossy(&got).into_owned().into());
+        }
     }
     Ok(stream)
 }

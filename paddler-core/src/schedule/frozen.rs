@@ -376,3 +376,28 @@ fn column<T: Default>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+    use crate::request::Facts;
+    use crate::schedule::trees;
+    use crate::status::{StatusBoard, StatusEvent};
+    use crate::upstream::UpstreamSpec;
+
+    /// As of a lease that began once the marks of the first walk had been read, and ended before the second.
+    #[test]
+    fn what_a_walk_saw_at_all_places_is_not_left_for_the_next() {
+        let mut board = StatusBoard::new(trees::balancer());
+        let spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
+        board.apply(StatusEvent::Upsert(spec), Moment::ZERO);
+        let snapshot = board.publish(Moment::ZERO);
+        let (mut frozen, facts) = (Frozen::default(), Facts::new());
+        let ask = Ask::new(&facts, Moment::ZERO, 1);
+        frozen.read(&snapshot, None, &ask, Reads::RECORD);
+        frozen.weight[0] = 7;
+        frozen.read(&snapshot, None, &ask, Reads::WEIGHT);
+        assert_eq!(frozen.weight[0], 0);
+    }
+}

@@ -38,6 +38,8 @@ pub(crate) enum Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Usual,
+    /// The same, where the gate looked shut for a moment: who waits is to look again.
+    HidRoom,
     /// As the one who finds out how it is.
     Probe(Probe),
 }
@@ -122,12 +124,14 @@ impl Bounds {
     }
 }
 
-pub(super) fn put(word: &AtomicU64, lane: usize, on: bool) {
-    if on {
-        word.fetch_or(1 << lane, AcqRel);
+/// Sets or clears a bit. Returns whether it was set.
+pub(super) fn put(word: &AtomicU64, lane: usize, on: bool) -> bool {
+    let old = if on {
+        word.fetch_or(1 << lane, AcqRel)
     } else {
-        word.fetch_and(!(1 << lane), AcqRel);
-    }
+        word.fetch_and(!(1 << lane), AcqRel)
+    };
+    old >> lane & 1 == 1
 }
 
 pub(super) fn is_set(word: &AtomicU64, lane: usize) -> bool {
@@ -198,10 +202,10 @@ impl Gates {
         reserves.set_limit(lane, bounds[lane].least())
     }
 
-    /// Lets requests in or not. Returns whether more are let in than before.
+    /// Lets requests in or not. Returns whether more are let in than before, or than it looked for a moment.
     pub(super) fn set(&self, lane: usize, gate: Gate, watched: bool, reserves: &Reserves) -> bool {
         let mut bounds = self.bounds();
-        let was_closed = is_set(&self.closed, lane);
+        let mut was_closed = is_set(&self.closed, lane);
         let mut cap = Reserve::UNLIMITED;
         bounds[lane].gate = gate;
         put(&self.watched, lane, watched);
@@ -210,7 +214,8 @@ impl Gates {
         match gate {
             Gate::Open(_) | Gate::LastResort => {
                 put(&self.probing, lane, false);
-                put(&self.closed, lane, false);
+                // Or somebody went in as the probe since, and shut it for who looked meanwhile.
+                was_closed |= put(&self.closed, lane, false);
                 // Always written: whoever takes it after this sees that the gate is open.
                 self.change_right(lane, |right| Some(right.void()));
             }
@@ -286,7 +291,7 @@ impl Gates {
         }
         self.show(lane, gate);
         match gate {
-            Gate::Open(_) | Gate::LastResort => Some(Entry::Usual),
+            Gate::Open(_) | Gate::LastResort => Some(Entry::HidRoom),
             Gate::Probe => mine
                 .filter(|mine| self.holds_probe(lane, *mine))
                 .map(Entry::Probe),

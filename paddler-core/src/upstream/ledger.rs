@@ -158,8 +158,8 @@ impl Ledger {
     /// Has `call` called whenever weight was given back or a limit rose, and where room had been hidden for a moment. Only the first
     /// hook counts.
     ///
-    /// It is called on the thread that freed, often inside a drop, or on one that is just taking a place: it must be quick and
-    /// must not block. No lock of the
+    /// It is called on the thread that freed, often inside a drop, or on one that is just taking a place: it must be quick, must
+    /// not block, and takes no lock that is held where somebody picks. No lock of the
     /// ledger is held meanwhile.
     pub fn on_freed(&self, call: impl Fn() + Send + Sync + 'static) {
         if self.freed.set(Box::new(call)).is_err() {
@@ -216,7 +216,7 @@ impl Ledger {
     }
 
     /// Lets requests in or not, at once; `watched`: whether a good answer is news. Returns whether more are let in than
-    /// before.
+    /// before, or than it looked for a moment.
     pub(crate) fn set_gate(&self, place: u32, gate: Gate, watched: bool) -> bool {
         let (chunk, lane) = self.chunk(place);
         chunk.gates.set(lane, gate, watched, &chunk.reserve)
@@ -291,6 +291,9 @@ impl Ledger {
         let taken = self.take((place, tenancy), take, Span::of(now), |reserves, lane| {
             reserves.take(lane, tenancy, take.weight)
         });
+        if entry == Entry::HidRoom {
+            self.notify();
+        }
         let Entry::Probe(probe) = entry else { return taken };
         if taken.is_none() {
             chunk.gates.return_probe(lane, probe);

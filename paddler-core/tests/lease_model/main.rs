@@ -413,7 +413,7 @@ fn one_probe_at_a_time() {
         let other = thread::spawn(probe(ledger.clone(), inside.clone()));
         probe(ledger.clone(), inside)();
         other.join().unwrap();
-        assert_eq!(ledger.shut(0), 0, "the next one may come");
+        assert_eq!(ledger.marks(0).shut, 0, "the next one may come");
         ledger.set_gate(PLACE, Gate::Open(None), false);
         assert_zero(&ledger, tenant);
     });
@@ -432,7 +432,7 @@ fn a_probe_that_ends_and_a_gate_that_closes() {
         };
         ledger.set_gate(PLACE, Gate::Closed, true);
         other.join().unwrap();
-        assert_ne!(ledger.shut(0), 0);
+        assert_ne!(ledger.marks(0).shut, 0);
         assert!(take(&ledger, tenant, ONE).is_none());
     });
 }
@@ -487,7 +487,7 @@ fn a_probe_of_before_and_one_of_later() {
             "the end of the first is none of the second"
         );
         ledger.give_back(second);
-        assert_eq!(ledger.shut(0), 0);
+        assert_eq!(ledger.marks(0).shut, 0);
         assert_zero(&ledger, tenant);
     });
 }
@@ -504,10 +504,10 @@ fn a_probe_that_goes_in_and_a_gate_that_stays() {
         };
         ledger.set_gate(PLACE, Gate::Probe, true);
         let probe = other.join().unwrap().expect("the gate is for one");
-        assert_ne!(ledger.shut(0), 0, "scans see that it is taken");
+        assert_ne!(ledger.marks(0).shut, 0, "scans see that it is taken");
         assert!(take(&ledger, tenant, ONE).is_none());
         ledger.give_back(probe);
-        assert_eq!(ledger.shut(0), 0);
+        assert_eq!(ledger.marks(0).shut, 0);
         assert_zero(&ledger, tenant);
     });
 }
@@ -551,9 +551,82 @@ fn a_probe_that_ends_and_a_pause() {
         ledger.set_gate(PLACE, Gate::Closed, true);
         ledger.set_gate(PLACE, Gate::Probe, true);
         other.join().unwrap();
-        assert_eq!(ledger.shut(0), 0);
+        assert_eq!(ledger.marks(0).shut, 0);
         let next = take(&ledger, tenant, ONE).expect("the next one may come");
         ledger.give_back(next);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// Who sees the gate shut for a moment, and waits, is called once it is open.
+#[test]
+fn a_gate_that_opens_while_a_probe_goes_in_and_one_waits() {
+    model(3, || {
+        let (ledger, tenant) = ledger(8);
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = calls.clone();
+        ledger.on_freed(move || {
+            counted.fetch_add(1, AcqRel);
+        });
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let taker = {
+            let ledger = ledger.clone();
+            thread::spawn(move || take(&ledger, tenant, BARE))
+        };
+        let opener = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                // As `HealthBook::change` does.
+                if ledger.set_gate(PLACE, Gate::Open(None), false) {
+                    ledger.notify();
+                }
+            })
+        };
+        let before = calls.load(Acquire);
+        let saw_shut = ledger.marks(0).shut >> PLACE & 1 == 1;
+        let mut taken = taker.join().unwrap().expect("there is room for it");
+        opener.join().unwrap();
+        assert_eq!(ledger.marks(0).shut, 0, "it is open by now");
+        // As the lease does with a good answer that is news: the right is void by now.
+        ledger.end_probe(&mut taken);
+        if saw_shut {
+            assert!(
+                calls.load(Acquire) > before,
+                "who waits is told that the gate is open"
+            );
+        }
+        ledger.give_back(taken);
+        assert_zero(&ledger, tenant);
+    });
+}
+
+/// The same as for the last room, where the limit falls: nothing but `set_limit` itself can say so.
+#[test]
+fn a_limit_falls_while_some_is_given_back() {
+    model(3, || {
+        let (ledger, tenant) = ledger(2);
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = calls.clone();
+        ledger.on_freed(move || {
+            counted.fetch_add(1, AcqRel);
+        });
+        let held = take(&ledger, tenant, BARE).unwrap();
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.set_limit(PLACE, 1))
+        };
+        let giver = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.give_back(held))
+        };
+        let before = calls.load(Acquire);
+        let saw_none = ledger.marks(0).full >> PLACE & 1 == 1;
+        other.join().unwrap();
+        giver.join().unwrap();
+        assert_shown(&ledger);
+        if saw_none {
+            assert!(calls.load(Acquire) > before, "who waits is told of the room");
+        }
         assert_zero(&ledger, tenant);
     });
 }

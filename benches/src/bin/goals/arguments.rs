@@ -53,7 +53,7 @@ pub(crate) enum Part {
     /// The router's CPU time for polling `--upstreams` engines four times a second, as it would be were all asked in time; and its
     /// memory for each.
     Polls,
-    /// The time from the start of the router until it is ready, with one engine; and the size of its file.
+    /// The time from the start of the router until it has answered a chat, with one engine; and the size of its file.
     Start,
     /// The router's memory for a stream that waits for its next event.
     Streams,
