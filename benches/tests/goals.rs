@@ -60,7 +60,11 @@ fn the_program_is_started_asked_and_watched() {
     let few = "--seconds 0.5 --upstreams 4 --starts 1 --streams 8 --prompts 40 --names 40";
     let (done, table, log) = goals(&format!("--only polls,start,streams,flat {few}{}", paddler()));
     assert!(done, "{table}{log}");
-    for what in ["4 upstreams of vLLM", "from start to the first answer", "the program's file"] {
+    for what in [
+        "4 upstreams of vLLM",
+        "from start to the first answer",
+        "the program's file",
+    ] {
         assert!(reached(&table, what) >= 0.0, "{table}");
     }
     assert!(

@@ -99,7 +99,8 @@
 //! ```
 //!
 //! With a state or a reason of its own it is a type: [`Filter`](schedule::Filter). To name it in a config file:
-//! [`config::Registry`].
+//! [`config::Registry`]. What leaves those of least cost is a [`Cost`](schedule::Cost), or a closure in
+//! [`cost_fn`](schedule::cost_fn). Both are asked of one upstream at a time, where those that are here look at 64 at once.
 //!
 #![cfg_attr(
     feature = "proxy",

@@ -112,6 +112,10 @@ fn count(only: Option<&str>) -> Result<BTreeMap<String, Count>, Failure> {
 
 /// Counts some, beside what is stored, whatever build that is for.
 fn show(only: Option<&str>) -> Result<(), Failure> {
+    if named(only).is_empty() {
+        let all: Vec<_> = all().into_iter().map(|case| case.name).collect();
+        return Err(format!("no case has that in its name; there are:\n{}", all.join("\n")).into());
+    }
     print!("{}", Baseline::read(&file())?.compared_with(&count(only)?));
     Ok(())
 }

@@ -29,8 +29,8 @@ pub(crate) struct Costs {
     publish: [f64; 2],
     /// Seconds of a poll.
     poll: f64,
-    /// Bytes for each upstream.
-    memory: f64,
+    /// Bytes: what is fixed, and for each upstream.
+    memory: [f64; 2],
 }
 
 impl Costs {
@@ -133,8 +133,8 @@ const FIGURES: [(&str, &str, &str, Figure); 12] = [
         "cores",
         |layout, costs| (SNAPSHOTS * at(costs.publish, layout.upstreams)).min(1.0),
     ),
-    ("memory", "n x memory of an upstream", "MiB", |layout, costs| {
-        layout.upstreams * costs.memory / f64::from(1 << 20)
+    ("memory", "fixed + n x each", "MiB", |layout, costs| {
+        at(costs.memory, layout.upstreams) / f64::from(1 << 20)
     }),
     (
         "a pick (`gateway`, miss), at all levels",
@@ -195,7 +195,7 @@ mod tests {
         pick: [1e-6, 10e-9],
         publish: [0.0, 400e-9],
         poll: 100e-6,
-        memory: 10_240.0,
+        memory: [1_048_576.0, 10_240.0],
     };
 
     #[test]
@@ -206,8 +206,8 @@ mod tests {
             "| CPU of looks | n x CPU of a look | 10.00 cores | 17.00 cores | 0.40 cores | 0.12 cores |",
             "| a snapshot | fixed + n x each | 40.00 ms | 40.00 ms | 1.60 ms | 0.50 ms |",
             "| snapshots | 1 / a snapshot, at most 100 | 25.00 /s | 25.00 /s | 100 /s | 100 /s |",
-            "| memory | n x memory of an upstream | 977 MiB | 977 MiB | 39.06 MiB | 12.21 MiB |",
-            "| memory | n x memory of an upstream | 0.98 MiB | 9.77 MiB | 97.66 MiB | 977 MiB |",
+            "| memory | fixed + n x each | 978 MiB | 978 MiB | 40.06 MiB | 13.21 MiB |",
+            "| memory | fixed + n x each | 1.98 MiB | 10.77 MiB | 98.66 MiB | 978 MiB |",
             "| a pick (`gateway`, miss), at all levels | fixed + n x each | 1001 µs | 1001 µs | 41.00 µs | 15.30 µs |",
         ] {
             assert!(table.contains(row), "{row} is not in\n{table}");

@@ -45,8 +45,8 @@ pub(crate) struct Polled {
     a_second: f64,
     /// CPU time of a poll, in seconds.
     pub(crate) each: f64,
-    /// Bytes for each upstream, with what the router holds without any.
-    pub(crate) memory: f64,
+    /// Bytes: what is held whatever there is to ask, and for each upstream.
+    pub(crate) memory: [f64; 2],
 }
 
 /// Where the router is, and where it may write.
@@ -105,9 +105,12 @@ pub(crate) async fn polls(arguments: &Arguments, place: Place<'_>) -> Result<Pol
         .map(|number| format!("gpu-{number}"))
         .collect();
     let upstreams: Vec<_> = names.iter().map(String::as_str).zip((1..).map(address)).collect();
-    let mut gateway = place
-        .gateway(&upstreams, "poll: {interval: 250ms, concurrency: 1000}\n")
-        .await?;
+    let settings = "poll: {interval: 250ms, concurrency: 1000}\n";
+    let one = place.gateway(&upstreams[..1], settings).await?;
+    sleep(SETTLE).await;
+    let one_memory = one.memory() as f64;
+    drop(one);
+    let mut gateway = place.gateway(&upstreams, settings).await?;
     sleep(SETTLE).await;
     let (began, asked, cpu) = (Instant::now(), engine.asked(), gateway.program().cpu());
     sleep(Duration::from_secs_f64(arguments.seconds)).await;
@@ -116,11 +119,13 @@ pub(crate) async fn polls(arguments: &Arguments, place: Place<'_>) -> Result<Pol
     if asked == 0.0 {
         return Err("no engine was asked how it is".into());
     }
+    let upstreams = arguments.upstreams as f64;
+    let more = (gateway.memory() as f64 - one_memory).max(0.0) / (upstreams - 1.0).max(1.0);
     Ok(Polled {
-        upstreams: arguments.upstreams as f64,
+        upstreams,
         a_second: asked / took,
         each: cpu.as_secs_f64() / asked,
-        memory: gateway.memory() as f64 / arguments.upstreams as f64,
+        memory: [(one_memory - more).max(0.0), more],
     })
 }
 
@@ -133,10 +138,14 @@ impl Polled {
             self.a_second,
             each * 1e6
         );
-        let held = format!("memory of a router with {upstreams} upstreams, for each");
+        let [fixed, more] = self.memory.map(|bytes| bytes / KIB);
+        let held = format!(
+            "memory for each upstream, of {upstreams}, besides {:.1} MiB in all",
+            fixed / KIB
+        );
         vec![
             Row::new(what, goals::POLLS, each * POLLS * upstreams),
-            Row::new(held, goals::OF_UPSTREAM, self.memory / KIB),
+            Row::new(held, goals::OF_UPSTREAM, more),
         ]
     }
 }
