@@ -87,6 +87,14 @@ async fn what_came_with_a_request_is_not_held_while_it_is_sent() {
 }
 
 #[tokio::test]
+async fn what_a_transport_was_given_settles_when_it_is_given_up() {
+    let (router, _statuses) = router().await;
+    given_up(&router, request("settles"), || ());
+    // The upstream may still be working on it.
+    assert_eq!(router.published().load().ledger().settling_weight(), 1);
+}
+
+#[tokio::test]
 async fn what_is_said_of_a_request_that_is_given_up_has_its_id() {
     let (router, _statuses) = router().await;
     // The places in the code that speak are known before somebody listens.

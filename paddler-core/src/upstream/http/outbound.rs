@@ -64,3 +64,26 @@ impl<'r> Outbound<'r> {
         request
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_its_own_says_what_the_borrowed_one_did() {
+        let (method, uri) = (Method::POST, Uri::from_static("/v1/chat/completions"));
+        let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("theirs"))]);
+        for (over_new, instead) in [(false, false), (true, false), (false, true)] {
+            let mut outbound = Outbound::new(&method, &uri, Cow::Borrowed(&headers));
+            (outbound.over_new, outbound.instead) = (over_new, instead);
+            let request = outbound.into_request(Body::default());
+            assert_eq!(
+                (request.method(), request.uri(), request.headers()),
+                (&method, &uri, &headers)
+            );
+            let extensions = request.extensions();
+            assert_eq!(extensions.get::<NewConnection>().is_some(), over_new);
+            assert_eq!(extensions.get::<Instead>().is_some(), instead);
+        }
+    }
+}
