@@ -121,19 +121,19 @@ impl Router {
         if let Some(client) = &client {
             arrival.story.client(&client.name);
         }
-        let names = (&*options.models, client.as_deref());
+        let (rules, client) = (&*options.models, client.as_deref());
         if route.class == RequestClass::Local {
             let known = local::Basis {
                 snapshot: &inner.published.load(),
                 stopping: inner.is_stopping(),
-                rules: names.0,
-                client: names.1,
+                rules,
+                client,
                 name: inner.via.name(),
                 places: &inner.places,
             };
             return local::answer(path, &known);
         }
-        if let Some(answer) = local::alias(path, route, &inner.published, names) {
+        if let Some(answer) = local::alias(path, route, &inner.published, (rules, client)) {
             return answer;
         }
         let method = came.parts.method.clone();
@@ -144,7 +144,7 @@ impl Router {
             path,
             route,
             at_once: came.at_once,
-            client: client.as_deref(),
+            client,
         };
         // What is needed no more once it is read takes no room while it is sent.
         let ready = {
@@ -206,16 +206,11 @@ impl<'a> Passage<'a> {
             // Whatever the body has under that name is something else.
             naming = Naming::in_path();
         }
-        let mut rewritten = false;
-        if let Some(model) = &facts.model {
-            head.uri = naming.in_uri(head.uri, model)?;
-            rewritten = naming.ask_for(model, &mut intake.held)?;
-        }
         let (websocket, in_use) = (head.websocket.take(), head.in_use.take());
-        let mut outgoing = self.outgoing(head, intake.held, allowed, (&arrival.id, websocket.is_some()))?;
-        (outgoing.naming, outgoing.model) = (naming, facts.model.clone());
-        if let Some((_, dispatch)) = &mut outgoing.carried {
-            (dispatch.model, dispatch.rewritten) = (facts.model.clone(), rewritten);
+        let body = (intake.held, naming);
+        let mut outgoing = self.outgoing(head, body, allowed, (&arrival.id, websocket.is_some()))?;
+        if let Some(model) = &facts.model {
+            outgoing.ask_for(model)?;
         }
         arrival.story.traced(&outgoing.headers);
         arrival.story.began(&facts, told);

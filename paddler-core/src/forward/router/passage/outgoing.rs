@@ -24,11 +24,11 @@ use crate::forward::trace::{self, REQUEST_ID};
 use crate::upstream::{Carried, Dispatch};
 
 impl Passage<'_> {
-    /// The request as upstreams get it.
+    /// The request as upstreams get it. It asks for the model that it came with.
     pub(super) fn outgoing(
         &self,
         mut head: Head<'_>,
-        held: Held,
+        (held, naming): (Held, Naming),
         allowed: Allowed,
         (id, websocket): (&HeaderValue, bool),
     ) -> Result<Outgoing, Refusal> {
@@ -54,7 +54,7 @@ impl Passage<'_> {
             allowed,
             websocket,
             carried: carried.map(|carried| (carried, Dispatch::default())),
-            naming: Naming::default(),
+            naming,
             model: None,
         })
     }
@@ -94,14 +94,12 @@ impl Passage<'_> {
         let own = facts.model.as_ref().filter(|_| chain.has_others());
         let name = facts.asked.as_ref().or(own).cloned();
         let name = name.filter(|_| settings.rewrite_response == Some(true))?;
-        // It can be put into what can be read.
-        let plain = HeaderValue::from_static("identity");
-        headers.insert(ACCEPT_ENCODING, plain);
+        ask_plain(headers);
         Some(name)
     }
 }
 
-/// What a request uses is read from its answer, which has to be readable.
+/// What is read from an answer, or put into it, asks for one that can be read.
 pub(super) fn ask_plain(headers: &mut HeaderMap) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
