@@ -222,6 +222,14 @@ impl Pooled {
         self.ends = true;
     }
 
+    /// All of its answer has come. `more`: with bytes behind it, which belong to no answer. `unsent`: before all of its request was
+    /// sent, and the rest would be read as the beginning of the next. Either could give one client what is another's.
+    pub(super) fn is_answered(&mut self, more: bool, unsent: bool) {
+        if more || unsent {
+            self.ends();
+        }
+    }
+
     /// It speaks something else from now on, and belongs to whoever takes it.
     pub(super) fn into_io(self) -> Box<dyn Io> {
         self.connection.io

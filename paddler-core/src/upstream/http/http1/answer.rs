@@ -92,10 +92,9 @@ impl Answer {
         if let Framing::Chunked(chunks) = &mut self.framing {
             self.trailers = chunks.take_trailers().map(Box::new);
         }
-        // What is not taken of a request whose answer is over would be the beginning of the next.
         let unsent = self.sending.take().is_some();
-        if let Some(pooled) = self.pooled.as_mut().filter(|_| more || unsent) {
-            pooled.ends();
+        if let Some(pooled) = &mut self.pooled {
+            pooled.is_answered(more, unsent);
         }
     }
 

@@ -222,10 +222,7 @@ impl Exchange {
         }
         *response.body_mut() = match framing.whole(bytes).filter(|_| self.at_once) {
             Some((whole, more)) => {
-                // What is not taken of a request whose answer is over would be the beginning of the next.
-                if more || self.sending.take().is_some() {
-                    pooled.ends();
-                }
+                pooled.is_answered(more, self.sending.is_some());
                 pooled.put(false);
                 Body::full(Bytes::copy_from_slice(whole))
             }

@@ -46,7 +46,8 @@ async fn read(method: &Method, body: &'static str, answer: &str, at_once: bool) 
     });
     let spec = UpstreamSpec::new("a", "http://127.0.0.1:9").unwrap();
     let upstream = HttpUpstream::over(says.clone(), &spec, HttpOptions::default()).unwrap();
-    let (uri, mut read) = (Uri::from_static("/x"), (0, Bytes::new(), 0));
+    let uri = Uri::from_static("/x");
+    let (mut status, mut text) = (0, Bytes::new());
     for _ in 0..2 {
         let mut outbound = Outbound::new(method, &uri, Cow::Owned(HeaderMap::new()));
         outbound.at_once = at_once;
@@ -55,11 +56,10 @@ async fn read(method: &Method, body: &'static str, answer: &str, at_once: bool) 
             .ask(outbound, Body::full(body), &held_back)
             .await
             .unwrap();
-        read.0 = response.status().as_u16();
-        read.1 = response.into_body().collect().await.unwrap().to_bytes();
+        status = response.status().as_u16();
+        text = response.into_body().collect().await.unwrap().to_bytes();
     }
-    read.2 = says.connections.load(Relaxed);
-    read
+    (status, text, says.connections.load(Relaxed))
 }
 
 #[tokio::test]
