@@ -3,8 +3,8 @@
 use super::context::PickCx;
 use super::cost::{Cost, order};
 use super::filter::FilterError;
-use super::lanes::{self, Bits, is_few, least_of_few, least_of_word};
-use crate::upstream::{LANES, UpstreamIndex, bit, set};
+use super::lanes::{self, is_few, least_of_few, least_of_word};
+use crate::upstream::{LANES, UpstreamIndex, bit, set, upstreams};
 
 /// Memory for candidate sets and the values they are compared by. Grows with the snapshot, and never in steady state.
 #[derive(Debug, Default, Clone)]
@@ -87,7 +87,7 @@ impl CandidateSet<'_> {
         self.bits()
             .iter()
             .enumerate()
-            .flat_map(|(word, bits)| Bits::of(word, *bits))
+            .flat_map(|(word, bits)| upstreams(word, *bits))
     }
 
     /// Takes one out. For many, [`retain`](Self::retain) looks at each word once.
@@ -149,7 +149,7 @@ impl CandidateSet<'_> {
         for (word, bits) in self.bits().iter().enumerate() {
             let here = bits.count_ones() as usize;
             if n < here {
-                return Bits::of(word, *bits).nth(n);
+                return upstreams(word, *bits).nth(n);
             }
             n -= here;
         }
@@ -284,7 +284,7 @@ impl CandidateSet<'_> {
         let mut words = self.bits().iter().enumerate().filter(|(_, bits)| **bits != 0);
         let known = words.all(|(word, bits)| {
             if is_few(*bits) {
-                least_of_few(cx, cost, Bits::of(word, *bits), &mut best, &mut least)
+                least_of_few(cx, cost, (word, *bits), &mut best, &mut least)
             } else {
                 least_of_word(cx, cost, (word, *bits), &mut best, &mut least)
             }

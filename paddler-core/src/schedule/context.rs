@@ -11,7 +11,7 @@ use super::lanes::keep;
 use crate::Moment;
 use crate::request::Facts;
 use crate::status::{ModelRow, Report, Snapshot, UNKNOWN};
-use crate::upstream::{LANES, UpstreamId, UpstreamIndex, UpstreamSpec, bit};
+use crate::upstream::{LANES, UpstreamId, UpstreamIndex, UpstreamSpec, bit, is_in};
 
 /// Whether signals are taken as reported or corrected by what we have sent since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
@@ -129,10 +129,10 @@ impl<'a> PickCx<'a> {
             let places = only.iter().filter_map(|id| self.snapshot.index(id.as_str()));
             let mut those = places
                 .filter(|at| reached.has(*at))
-                .filter(|at| of(at.get() / LANES) >> (at.get() % LANES) & 1 == 1);
+                .filter(|at| is_in(of(at.get() / LANES), at.get()));
             let all = those.all(|at| {
                 any = true;
-                self.frozen.drained(at.get() / LANES) >> (at.get() % LANES) & 1 == 1
+                bit(&self.frozen.drained, at.get())
             });
             (any, all)
         };

@@ -11,17 +11,18 @@ use std::mem;
 use serde::{Deserialize, Serialize};
 
 use super::context::Reads;
-use super::lanes::{Bits, mask};
+use super::lanes::mask;
 use super::pick::Ask;
 use crate::status::{ModelRow, Snapshot};
-use crate::upstream::{CELLS, LANES, Ledger, Reserve, UpstreamIndex, bit, fits, set};
+use crate::upstream::{Bits, CELLS, LANES, Ledger, Reserve, UpstreamIndex, bit, fits, set};
 
 /// The frozen columns, in the order of places. What the tree does not look at is empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub(crate) struct Frozen {
-    /// Our own open weight, and the most that it may be.
+    /// Our own open weight.
     pub(crate) weight: Vec<u32>,
+    /// The most that it may be.
     pub(crate) limit: Vec<u32>,
     pub(crate) requests: Vec<u32>,
     pub(crate) prefill: Vec<u64>,
@@ -342,7 +343,7 @@ impl Frozen {
     /// The lanes of a word where a counter may be more than zero.
     pub(crate) fn in_use(&self, word: usize) -> impl Iterator<Item = usize> {
         let bits = self.in_use.get(word).copied().unwrap_or(0);
-        Bits::of(0, bits).map(UpstreamIndex::get)
+        Bits(bits)
     }
 
     pub(crate) fn has_own_active(&self, place: usize) -> bool {
@@ -370,7 +371,7 @@ fn column<T: Default>(
     fill: impl Fn(usize, u64, &mut [T; LANES]),
 ) {
     for (chunk, (to, (in_use, stale))) in column.as_chunks_mut().0.iter_mut().zip(chunks).enumerate() {
-        Bits::of(0, stale).for_each(|lane| to[lane.get()] = T::default());
+        Bits(stale).for_each(|lane| to[lane] = T::default());
         if in_use != 0 {
             fill(chunk, in_use, to);
         }

@@ -2,7 +2,7 @@
 
 use super::context::PickCx;
 use super::cost::Cost;
-use crate::upstream::{LANES, UpstreamIndex};
+use crate::upstream::{LANES, UpstreamIndex, upstreams};
 
 /// Of a word's bits, those whose lane passes. `keep` is asked of lanes that are out, too, when most are in: a loop over
 /// all lanes without a branch is what a compiler makes vector instructions of.
@@ -32,37 +32,9 @@ pub(crate) fn is_few(bits: u64) -> bool {
 
 /// Of the bits of this word, those whose upstream passes.
 pub(crate) fn keep(word: usize, bits: u64, mut keep: impl FnMut(UpstreamIndex) -> bool) -> u64 {
-    Bits::of(word, bits).fold(0, |kept, upstream| {
+    upstreams(word, bits).fold(0, |kept, upstream| {
         kept | u64::from(keep(upstream)) << (upstream.get() % LANES)
     })
-}
-
-/// The places of a word whose bit is set.
-pub(crate) struct Bits {
-    base: u32,
-    bits: u64,
-}
-
-impl Bits {
-    pub(crate) fn of(word: usize, bits: u64) -> Self {
-        Self {
-            base: (word * LANES) as u32,
-            bits,
-        }
-    }
-}
-
-impl Iterator for Bits {
-    type Item = UpstreamIndex;
-
-    fn next(&mut self) -> Option<UpstreamIndex> {
-        if self.bits == 0 {
-            return None;
-        }
-        let lane = self.bits.trailing_zeros();
-        self.bits &= self.bits - 1;
-        Some(UpstreamIndex(self.base + lane))
-    }
 }
 
 /// Adds those who are no worse than the `best` of the words before; whoever is better takes the place of all. Returns whether all
@@ -70,11 +42,11 @@ impl Iterator for Bits {
 pub(super) fn least_of_few(
     cx: &PickCx<'_>,
     cost: &dyn Cost,
-    upstreams: Bits,
+    (word, bits): (usize, u64),
     best: &mut f32,
     least: &mut Vec<UpstreamIndex>,
 ) -> bool {
-    for upstream in upstreams {
+    for upstream in upstreams(word, bits) {
         let Ok(Some(cost)) = cost.cost(cx, upstream) else {
             return false;
         };
@@ -122,13 +94,14 @@ pub(super) fn least_of_word(
         least.clear();
     }
     let ties = mask(bits, |lane| costs[lane] == lowest);
-    least.extend(Bits::of(word, ties));
+    least.extend(upstreams(word, ties));
     true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::is_in;
 
     #[test]
     fn a_mask_is_the_same_for_few_and_for_many() {
@@ -142,7 +115,7 @@ mod tests {
             u64::MAX,
         ] {
             for keep in [0, 1, 1 << 63, 0x1234_5678_9abc_def0, u64::MAX] {
-                assert_eq!(mask(bits, |lane| keep >> lane & 1 == 1), bits & keep);
+                assert_eq!(mask(bits, |lane| is_in(keep, lane)), bits & keep);
             }
         }
     }

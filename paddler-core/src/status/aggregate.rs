@@ -4,11 +4,10 @@
 //! waits here is its queue.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::successors;
 use std::sync::Arc;
 
 use super::{Adapters, Entry, Health, ModelRoom, Report, Signal, Snapshot};
-use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, UpstreamIndex};
+use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, UpstreamIndex, is_in, upstreams};
 
 impl Snapshot {
     /// What all upstreams come to. `queued`: the requests that wait here for one of them.
@@ -125,11 +124,10 @@ impl Snapshot {
     }
 
     fn is_sent_work(&self, at: UpstreamIndex) -> bool {
-        let (word, bit) = (at.get() / LANES, at.get() % LANES);
         // Who is probed is shut while the probe is under way, and open after it.
-        let marks = self.ledger.marks(word);
+        let marks = self.ledger.marks(at.get() / LANES);
         let shut = (marks.shut & !marks.probing) | marks.drained;
-        self.is_able(at.0) && shut >> bit & 1 == 0
+        self.is_able(at.0) && !is_in(shut, at.get())
     }
 
     fn load(&self, usable: &[(UpstreamIndex, &Arc<Entry>)], queued: u32, report: &mut Report) {
@@ -182,11 +180,8 @@ impl Snapshot {
 
 /// The places whose bits are set, in their order.
 fn places(bits: &[u64]) -> impl Iterator<Item = usize> {
-    let left = |bits: u64| (bits != 0).then_some(bits);
-    bits.iter().enumerate().flat_map(move |(word, bits)| {
-        let each = successors(left(*bits), move |bits| left(bits & (bits - 1)));
-        each.map(move |bits| word * LANES + bits.trailing_zeros() as usize)
-    })
+    let each = bits.iter().enumerate();
+    each.flat_map(|(word, bits)| upstreams(word, *bits).map(UpstreamIndex::get))
 }
 
 /// Whether each of them serves the same models under the same names.

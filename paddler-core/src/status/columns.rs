@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::names::active_adapters;
 use super::snapshot::Entry;
 use crate::schedule::stable_hash;
-use crate::upstream::{Capability, LANES, Models, Traffic, UpstreamIndex, set};
+use crate::upstream::{Capability, LANES, Models, Traffic, UpstreamIndex, is_in, set};
 
 /// A count that is not known.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
@@ -108,7 +108,7 @@ impl Reached<'_> {
     }
 
     pub(crate) fn has(self, upstream: UpstreamIndex) -> bool {
-        self.word(upstream.get() / LANES) >> (upstream.get() % LANES) & 1 == 1
+        is_in(self.word(upstream.get() / LANES), upstream.get())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::names::ModelRow;
 use super::snapshot::Snapshot;
 use crate::Moment;
-use crate::upstream::{LANES, UpstreamId, UpstreamIndex, bit};
+use crate::upstream::{LANES, UpstreamId, UpstreamIndex, is_in, upstreams};
 
 impl Snapshot {
     /// Who could serve the model by what is known, whatever is the matter with it now: who lists it, and who answers for any;
@@ -25,10 +25,7 @@ impl Snapshot {
         let chunks = 0..columns.live.len();
         let all = model.is_none() || chunks.clone().all(|chunk| has_it(chunk) == 0);
         let could = chunks.map(move |chunk| if all { reached.word(chunk) } else { has_it(chunk) });
-        could.enumerate().flat_map(|(chunk, word)| {
-            let lanes = (0..LANES).filter(move |lane| bit(&[word], *lane));
-            lanes.filter_map(move |lane| Some(UpstreamIndex(u32::try_from(chunk * LANES + lane).ok()?)))
-        })
+        could.enumerate().flat_map(|(chunk, word)| upstreams(chunk, word))
     }
 
     /// When the first of those who could serve the model, and are among `only`, can be asked again, where none can now and it
@@ -57,7 +54,7 @@ impl Snapshot {
     pub(crate) fn paused_until(&self, upstream: UpstreamIndex, now: Moment) -> Option<Moment> {
         let place = upstream.get();
         // Who lets requests in is not paused, and costs no lock.
-        if self.ledger.shut(place / LANES) >> (place % LANES) & 1 == 0 {
+        if !is_in(self.ledger.shut(place / LANES), place) {
             return None;
         }
         self.health(upstream)?.paused_until.filter(|until| now < *until)

@@ -54,4 +54,4 @@ pub use transport::{
     CallError, Carried, Connect, Dispatch, NewConnection, Only, Progress, Sent, ServedBy, Transport,
     Upgraded, Upstream,
 };
-pub(crate) use word::{LANES, bit, set};
+pub(crate) use word::{Bits, LANES, bit, is_in, set, upstreams};

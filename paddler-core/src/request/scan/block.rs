@@ -5,6 +5,8 @@
 
 use std::array;
 
+use crate::upstream::Bits;
+
 /// How many bytes are looked at in one go: as many as a word has bits.
 pub(super) const BLOCK: usize = 64;
 
@@ -12,7 +14,7 @@ pub(super) const BLOCK: usize = 64;
 const LAST: u64 = 1 << (BLOCK - 1);
 
 /// As many bytes as vectors have everywhere.
-const LANES: usize = 16;
+const VECTOR: usize = 16;
 
 pub(super) struct Plain {
     pub(super) special: bool,
@@ -42,7 +44,7 @@ impl Laid {
     fn of(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> Self {
         let bit = |at: usize| if is(block[at]) { 1 << (at / 8) } else { 0 };
         let lanes =
-            array::from_fn(|at| bit(at) | bit(at + LANES) | bit(at + 2 * LANES) | bit(at + 3 * LANES));
+            array::from_fn(|at| bit(at) | bit(at + VECTOR) | bit(at + 2 * VECTOR) | bit(at + 3 * VECTOR));
         let lanes = u128::from_le_bytes(lanes);
         Self(lanes as u64 | (lanes >> 64) as u64)
     }
@@ -78,23 +80,6 @@ impl Iterator for Laid {
         let bit = bits.next()?;
         self.0 = bits.0;
         Some((bit << 3 | bit >> 3) % BLOCK)
-    }
-}
-
-/// The places of bits, from the lowest on.
-pub(super) struct Bits(pub(super) u64);
-
-impl Iterator for Bits {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
-            return None;
-        }
-        let bit = self.0.trailing_zeros() as usize;
-        self.0 &= self.0 - 1;
-        Some(bit % BLOCK)
     }
 }
 
@@ -222,10 +207,10 @@ pub(super) fn numbers(block: &[u8; BLOCK]) -> Option<Numbers> {
 /// Whether any byte is such.
 #[inline]
 fn any(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> bool {
-    let found: [bool; LANES] = array::from_fn(|at| {
-        is(block[at]) | is(block[at + LANES]) | is(block[at + 2 * LANES]) | is(block[at + 3 * LANES])
+    let found: [bool; VECTOR] = array::from_fn(|at| {
+        is(block[at]) | is(block[at + VECTOR]) | is(block[at + 2 * VECTOR]) | is(block[at + 3 * VECTOR])
     });
-    found != [false; LANES]
+    found != [false; VECTOR]
 }
 
 // These two stand alone, since English text needs neither, and mixed with the rest they would not become vectors.

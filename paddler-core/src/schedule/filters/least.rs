@@ -7,10 +7,9 @@
 use std::fmt;
 
 use super::threshold::{Bound, Unknown, kv_cache, queue_depth};
-use crate::schedule::lanes::Bits;
 use crate::schedule::{CandidateSet, Class, Filter, FilterError, Lack, PickCx, Reads, Reason, Signals};
 use crate::status::{UNKNOWN, Within};
-use crate::upstream::UpstreamIndex;
+use crate::upstream::{UpstreamIndex, upstreams};
 
 /// Keeps the lowest bucket. Made by [`least_queue`] and [`least_kv_cache`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +60,7 @@ impl Least {
             if any && !within(word).as_ref().is_none_or(holds_more) {
                 continue;
             }
-            for upstream in Bits::of(word, *bits) {
+            for upstream in upstreams(word, *bits) {
                 let value = value(upstream);
                 // Neither of the two takes NaN.
                 if value < min {
