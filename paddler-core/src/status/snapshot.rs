@@ -331,7 +331,7 @@ impl Snapshot {
     pub(crate) fn is_anyone_able(&self, instead: bool) -> bool {
         let reached = self.columns.reached(true, instead).words();
         let mut able = reached.zip(&self.columns.able).enumerate();
-        able.any(|(chunk, (reached, able))| reached & able & !self.ledger.drained(chunk) != 0)
+        able.any(|(chunk, (reached, able))| reached & able & !self.ledger.marks(chunk).drained != 0)
     }
 
     /// Whether there are upstreams that are not only fallen back to, and all are draining.
@@ -340,7 +340,7 @@ impl Snapshot {
         let reached = self.columns.reached(true, false);
         let mut words = reached.words().enumerate();
         reached.words().any(|word| word != 0)
-            && words.all(|(chunk, word)| word & !self.ledger.drained(chunk) == 0)
+            && words.all(|(chunk, word)| word & !self.ledger.marks(chunk).drained == 0)
     }
 
     /// Whom the request reaches.

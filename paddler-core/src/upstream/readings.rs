@@ -25,12 +25,7 @@ pub struct OwnLoad {
 }
 
 impl Ledger {
-    /// The upstreams of one word of the candidate set that the operator has taken out.
-    pub(crate) fn drained(&self, word: usize) -> u64 {
-        self.marks(word).drained
-    }
-
-    /// The upstreams of one word of the candidate set that get nothing now, whether barred or out for their health.
+    /// Of all that is said of the upstreams of one word of the candidate set, who is shut.
     pub(crate) fn shut(&self, word: usize) -> u64 {
         self.marks(word).shut
     }
