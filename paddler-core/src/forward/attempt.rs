@@ -1,16 +1,7 @@
-//! What becomes of one attempt, and may there be another?
+//! What becomes of one attempt?
 //!
-//! | what happened | again? |
-//! |---|---|
-//! | the request was not sent | always, elsewhere; it costs nobody anything, so the retry budget is not asked |
-//! | it went into a connection that had been used before and ended at once, and nothing of an answer came back | once, if it may be replayed |
-//! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
-//! | the upstream refused a key that is ours and not the client's (401, 403) | elsewhere |
-//! | it was sent, and no whole head came back or none that can be read, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
-//! | the first byte took too long; any other answer, 500 and 504 among them | no |
-//!
-//! After the head of the answer: never. What each means for the upstream is told to the lease:
-//! [`health`](crate::health) makes of it what it will.
+//! What it means for the upstream is told to the lease: [`health`](crate::health) makes of it what it will. Whether there may be
+//! another is for [`sending`](super::sending).
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -192,7 +183,7 @@ pub(super) struct How<'a> {
     pub(super) once: bool,
     /// It may be sent once more though an upstream has seen it, or was.
     pub(super) replayable: bool,
-    /// It may have been sent before, and is not sent again after this: so not into a connection that was used before.
+    /// It may have been seen, and is not sent again where it is lost: so not into a connection that was used before.
     pub(super) replay: bool,
     /// Another model serves it than its own.
     pub(super) instead: bool,

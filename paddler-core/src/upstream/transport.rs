@@ -141,8 +141,8 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn connect(&self, spec: &UpstreamSpec) -> Result<Arc<dyn Upstream>, BoxError>;
 }
 
-/// An extension of a request that was lost in a connection which had been used before: this time it has to be a new one,
-/// since it is not sent a third time.
+/// An extension of a request that an upstream may have seen already, and that is not sent again where it is lost this time: it
+/// has to go over a new connection, since one that was used before may just have been closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewConnection;
 

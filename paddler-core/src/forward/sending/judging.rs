@@ -1,4 +1,15 @@
 //! May a request that came to nothing be sent once more, and what does the client get if it may not?
+//!
+//! | what happened | again? |
+//! |---|---|
+//! | the request was not sent | always, elsewhere; it costs nobody anything, so the retry budget is not asked |
+//! | it went into a connection that had been used before and ended at once, and nothing of an answer came back | once, if it may be replayed |
+//! | the upstream refused the work before it began (503, 429) | elsewhere, or there later |
+//! | the upstream refused a key that is ours and not the client's (401, 403) | elsewhere |
+//! | it was sent, and no whole head came back or none that can be read, or a 502 did | once, elsewhere, if it may be replayed; then it is suspect |
+//! | the first byte took too long; any other answer, 500 and 504 among them | no |
+//!
+//! After the head of the answer: never.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

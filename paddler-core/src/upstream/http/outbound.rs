@@ -20,7 +20,7 @@ pub(crate) struct Outbound<'r> {
     pub(crate) headers: Cow<'r, HeaderMap>,
     /// The `Host` that goes with it, whatever the headers say. `None`: theirs.
     pub(super) host: Option<&'r HeaderValue>,
-    /// It was lost in a connection that had been used before, and is to go over a new one.
+    /// It may have been seen, and is not sent again where it is lost, so it goes over a new connection: see [`NewConnection`].
     pub(crate) over_new: bool,
     /// Another model serves it than its own.
     pub(crate) instead: bool,
