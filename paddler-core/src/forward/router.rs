@@ -20,7 +20,7 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use tracing::warn_span;
+use tracing::{Span, warn_span};
 
 use super::accept::Peer;
 use super::body::{Body, BoxError};
@@ -313,16 +313,25 @@ impl Router {
         router.map(|router| router.1 = Some(peer)).is_some()
     }
 
-    /// Of a request that has just come, for whoever wants to know.
-    fn begin_story(
+    /// A request that has just come.
+    fn arrive(
         &self,
         options: &RouterOptions,
-        id: &HeaderValue,
+        (id, span): (&HeaderValue, &Span),
         method: &Method,
         peer: Option<&Peer>,
-    ) -> Story {
-        let id = id.to_str().unwrap_or_default();
-        Story::begin(options.telemetry.as_ref(), self.0.clock, id, method, peer)
+    ) -> Arrival {
+        let Inner { metrics, clock, .. } = &*self.0;
+        let name = id.to_str().unwrap_or_default();
+        Arrival {
+            metrics: metrics.clone(),
+            in_flight: Some(metrics.arrived()),
+            began: Instant::now(),
+            id: id.clone(),
+            span: span.clone(),
+            story: Story::begin(options.telemetry.as_ref(), *clock, name, method, peer),
+            shown: Shown::default(),
+        }
     }
 
     /// Answers a request.
@@ -341,15 +350,7 @@ impl Router {
         // A warning is what it is for, so it is there wherever warnings are.
         // The id is visible ASCII, and as it stands it is written at once: in quotes it would be so letter by letter.
         let span = warn_span!("request", id = %id.to_str().unwrap_or_default());
-        let mut arrival = Arrival {
-            metrics: metrics.clone(),
-            in_flight: Some(metrics.arrived()),
-            began: Instant::now(),
-            id: id.clone(),
-            span: span.clone(),
-            story: self.begin_story(&options, &id, &parts.method, peer.as_ref()),
-            shown: Shown::default(),
-        };
+        let mut arrival = self.arrive(&options, (&id, &span), &parts.method, peer.as_ref());
         let route =
             passage::path(&parts.uri).and_then(|path| Ok((Route::of(parts.method.as_str(), &path)?, path)));
         if let Ok((route, path)) = &route {
@@ -374,16 +375,11 @@ impl Router {
         };
         let mut refused = None;
         let mut response = result.unwrap_or_else(|mut refusal| {
-            metrics.refused(&refusal.reason);
-            span.in_scope(|| refusal.say());
             refused = Some(refusal.reason.clone());
             // Where there was no body, all of the request was read.
             refusal.close &= !is_bare;
-            let dialect = route.as_ref().map_or(Dialect::Openai, |route| match route.class {
-                RequestClass::Local => local::HEALTH_DIALECT,
-                _ => route.dialect,
-            });
-            refusal.into_response(dialect)
+            let dialect = route.as_ref().map_or(Dialect::Openai, dialect);
+            span.in_scope(|| self.refuse(refusal, dialect))
         });
         trace::answer_with(response.headers_mut(), &id);
         arrival.shown.say(response.headers_mut());
@@ -392,6 +388,14 @@ impl Router {
         arrival.story.end(End::Here, None);
         metrics.answered(route.as_ref(), response.status().as_u16());
         response
+    }
+}
+
+/// How it is told to those who ask this that they are refused.
+fn dialect(route: &Route) -> Dialect {
+    match route.class {
+        RequestClass::Local => local::HEALTH_DIALECT,
+        _ => route.dialect,
     }
 }
 
