@@ -260,9 +260,10 @@ fn put_chunk(block: &mut ReadBuf<'_>, data: &[u8]) {
 pub(super) struct Answer(Kind);
 
 enum Kind {
-    /// With a waker of its own, once a piece was waited for: the server asks more than once for each, and is told at once that
-    /// nothing has come since.
-    Whole(Body, Option<Woken>),
+    /// All of it goes by the server, streams too where they are over TLS, HTTP/2 or HTTP/1.0. With a waker of its own, once a
+    /// piece was waited for: the server asks more than once for each, and is told at once that nothing has come since.
+    ByServer(Body, Option<Woken>),
+    /// What is small of it goes past the server.
     Lane(Arc<Line>),
 }
 
@@ -281,7 +282,7 @@ impl Answer {
                 line.lane.begin(body);
                 Self(Kind::Lane(line.clone()))
             } else {
-                Self(Kind::Whole(body, None))
+                Self(Kind::ByServer(body, None))
             }
         })
     }
@@ -293,8 +294,8 @@ impl HttpBody for Answer {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next> {
         match &mut self.get_mut().0 {
-            Kind::Whole(body, Some(woken)) => woken.poll(cx, |cx| Pin::new(body).poll_frame(cx)),
-            Kind::Whole(body, woken) => {
+            Kind::ByServer(body, Some(woken)) => woken.poll(cx, |cx| Pin::new(body).poll_frame(cx)),
+            Kind::ByServer(body, woken) => {
                 let polled = Pin::new(body).poll_frame(cx);
                 if polled.is_pending() {
                     *woken = Some(Woken::new());
@@ -307,7 +308,7 @@ impl HttpBody for Answer {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(body, _) => body.is_end_stream(),
+            Kind::ByServer(body, _) => body.is_end_stream(),
             Kind::Lane(line) => {
                 let way = line.lane.way();
                 way.left.is_none() && way.body.as_ref().is_none_or(HttpBody::is_end_stream)
@@ -317,7 +318,7 @@ impl HttpBody for Answer {
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(body, _) => body.size_hint(),
+            Kind::ByServer(body, _) => body.size_hint(),
             Kind::Lane(_) => SizeHint::default(),
         }
     }

@@ -16,8 +16,8 @@ pub(crate) struct Woken {
     waker: Waker,
     /// Whom the bell wakes.
     task: Option<Waker>,
-    /// It was ready when it was last polled, and may be so again; or there is another reason to ask.
-    was_ready: bool,
+    /// The next poll asks in any case: the last one was ready, and may be so again, or somebody wants it asked.
+    ask_anyway: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Woken {
             waker: bell.clone().into(),
             bell,
             task: None,
-            was_ready: false,
+            ask_anyway: false,
         }
     }
 
@@ -62,20 +62,20 @@ impl Woken {
         let known = self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
         if !known {
             self.wakes(cx.waker());
-        } else if !self.was_ready && !self.bell.rung.load(Ordering::Acquire) {
+        } else if !self.ask_anyway && !self.bell.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         // Before it is asked: what happens meanwhile is not to be forgotten. A swap, not a store: a store could take effect after the
         // one that rings meanwhile, and after what is asked was read, so that both are lost.
         self.bell.rung.swap(false, Ordering::AcqRel);
         let result = poll(&mut Context::from_waker(&self.waker));
-        self.was_ready = result.is_ready();
+        self.ask_anyway = result.is_ready();
         result
     }
 
     /// The next poll asks, whoever was woken.
     pub(crate) fn ask_again(&mut self) {
-        self.was_ready = true;
+        self.ask_anyway = true;
     }
 
     /// From now on the bell wakes this task.

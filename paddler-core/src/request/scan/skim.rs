@@ -11,7 +11,8 @@ use super::text::{Run, ascii_run};
 /// Most strings are shorter, and for them a block is much.
 const SHORT: usize = 16;
 
-/// So many bytes of escapes are taken in one go.
+/// So many bytes of escapes are taken in one go: many, so that going back to the blocks costs next to nothing for each, and few
+/// enough that what is counted of them fits the 32 bits that are quick.
 const RUN: u32 = 1 << 12;
 
 /// For so many blocks after an escape, and at the start, something special is expected in each.
