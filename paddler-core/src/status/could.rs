@@ -54,7 +54,7 @@ impl Snapshot {
     pub(crate) fn paused_until(&self, upstream: UpstreamIndex, now: Moment) -> Option<Moment> {
         let place = upstream.get();
         // Who lets requests in is not paused, and costs no lock.
-        if !is_in(self.ledger.shut(place / LANES), place) {
+        if !is_in(self.ledger.marks(place / LANES).shut, place) {
             return None;
         }
         self.health(upstream)?.paused_until.filter(|until| now < *until)

@@ -25,11 +25,6 @@ pub struct OwnLoad {
 }
 
 impl Ledger {
-    /// Of all that is said of the upstreams of one word of the candidate set, who is shut.
-    pub(crate) fn shut(&self, word: usize) -> u64 {
-        self.marks(word).shut
-    }
-
     /// All that is said of the upstreams of one word of the candidate set in bits.
     pub(crate) fn marks(&self, word: usize) -> Marks {
         let Some(chunk) = self.known_chunk(word) else {

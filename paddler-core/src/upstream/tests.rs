@@ -140,7 +140,11 @@ fn a_place_begins_with_an_open_gate() {
         ledger.close(3);
         let tenancy = ledger.open(3, 8);
         assert_eq!(
-            (ledger.shut(0), ledger.marks(0).last_resort, ledger.is_watched(3)),
+            (
+                ledger.marks(0).shut,
+                ledger.marks(0).last_resort,
+                ledger.is_watched(3)
+            ),
             (0, 0, false)
         );
         let take = || ledger.try_take(3, tenancy, ONE, Moment::ZERO);
@@ -170,7 +174,7 @@ fn a_probe_that_has_spoken_lets_the_next_one_know() {
     // Where nobody may come, nobody is told.
     ledger.set_gate(3, Gate::Closed, true);
     ledger.end_probe(&mut second);
-    assert_eq!((told.load(Relaxed), ledger.shut(0)), (1, 1 << 3));
+    assert_eq!((told.load(Relaxed), ledger.marks(0).shut), (1, 1 << 3));
     ledger.give_back(first);
     ledger.give_back(second);
 }
