@@ -5,6 +5,7 @@
 //! events or lines: engines send one for each token. So is one whose number cannot be true.
 
 use http::HeaderMap;
+use memchr::{memchr, memchr_iter};
 
 use super::form::Form;
 use crate::queue::Used;
@@ -30,6 +31,32 @@ fn counts(name: &[u8]) -> Option<Which> {
         }
         _ => None,
     }
+}
+
+/// Whether one of those goes so up to its first `_`.
+fn may_count(word: &[u8]) -> bool {
+    matches!(
+        word,
+        b"prompt" | b"input" | b"tokens" | b"completion" | b"output" | b"predicted" | b"eval"
+    )
+}
+
+/// Where the quote stands before the next name that may count, or before what may become one in the next piece.
+fn next_name(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    for at in memchr_iter(b'_', bytes) {
+        match last_quoted(&bytes[from..at]) {
+            Some((quote, word)) if may_count(word) => return Some(from + quote),
+            _ => from = at + 1,
+        }
+    }
+    last_quoted(&bytes[from..]).map(|(quote, _)| from + quote)
+}
+
+/// The letters that these bytes end with, if there is a quote before them, and where that is.
+fn last_quoted(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let before = bytes.iter().rposition(|byte| !byte.is_ascii_lowercase())?;
+    (bytes[before] == b'"').then(|| (before, &bytes[before + 1..]))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,32 +114,59 @@ impl Usage {
 
     /// These bytes pass.
     pub(super) fn saw(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            if self.form != Form::Whole {
-                self.count(*byte);
+        let mut rest = bytes;
+        while let Some(end) = self.line_end(rest) {
+            self.passes(&rest[..end]);
+            self.ends_line();
+            self.step(b'\n');
+            rest = &rest[end + 1..];
+        }
+        self.passes(rest);
+    }
+
+    /// Where a line ends that counts.
+    fn line_end(&self, bytes: &[u8]) -> Option<usize> {
+        if self.form == Form::Whole {
+            return None;
+        }
+        memchr(b'\n', bytes)
+    }
+
+    /// These bytes pass, none of which ends a line that counts. Each name has a `_`, so what has none before it is looked at no
+    /// closer than that.
+    fn passes(&mut self, bytes: &[u8]) {
+        self.begins_line(bytes);
+        let mut at = 0;
+        while at < bytes.len() {
+            if let State::Outside = self.state {
+                match next_name(&bytes[at..]) {
+                    Some(skipped) => at += skipped,
+                    None => return,
+                }
             }
-            self.step(*byte);
+            self.step(bytes[at]);
+            at += 1;
         }
     }
 
-    /// Counts what has ended with this byte.
-    fn count(&mut self, byte: u8) {
-        match byte {
-            b'\n' => {
-                if self.form == Form::Lines || self.at_line_start {
-                    self.events += u64::from(self.any);
-                    self.any = false;
-                }
-                self.at_line_start = true;
-            }
-            b'\r' => {}
-            _ => {
-                // An event without data is none, so comments that keep a stream open are no tokens; of the names that a line
-                // may begin with, `data` alone begins so.
-                self.any |= self.at_line_start && (self.form == Form::Lines || byte == b'd');
-                self.at_line_start = false;
-            }
+    fn begins_line(&mut self, bytes: &[u8]) {
+        if !self.at_line_start {
+            return;
         }
+        if let Some(first) = bytes.iter().find(|byte| **byte != b'\r') {
+            // An event without data is none, so comments that keep a stream open are no tokens; of the names that a line may
+            // begin with, `data` alone begins so.
+            self.any |= self.form == Form::Lines || *first == b'd';
+            self.at_line_start = false;
+        }
+    }
+
+    fn ends_line(&mut self) {
+        if self.form == Form::Lines || self.at_line_start {
+            self.events += u64::from(self.any);
+            self.any = false;
+        }
+        self.at_line_start = true;
     }
 
     fn step(&mut self, byte: u8) {

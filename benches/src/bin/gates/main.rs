@@ -19,8 +19,8 @@
 //!   `publish/<upstreams>`: one upstream's report comes into force.
 //! - `queue/<waiting>`: somebody comes in where so many wait, and leaves.
 //! - `proxy/chat`: a small chat from its client to its engine and back, through all of the router, over TCP; `proxy/event`: an
-//!   event of a stream; `proxy/ruled`: a chat whose model may be served by another, and is not; `proxy/falls_back`: one that is.
-//!   What the system does for it is not counted.
+//!   event of a stream; `proxy/event_counted`: one that is read for its tokens; `proxy/ruled`: a chat whose model may be served by
+//!   another, and is not; `proxy/falls_back`: one that is. What the system does for it is not counted.
 
 mod callgrind;
 mod cases;

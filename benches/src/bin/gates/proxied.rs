@@ -15,6 +15,8 @@ use paddler_core::Clock;
 use paddler_core::config::DecisionRules;
 use paddler_core::forward::{Router, RouterOptions, ServeOptions, serve};
 use paddler_core::manage::Decisions;
+use paddler_core::observe::export::CountTokens;
+use paddler_core::observe::{Telemetries, Telemetry};
 use paddler_core::request::{ModelRule, ModelRules};
 use paddler_core::schedule::trees;
 use paddler_core::status::{FixedList, StatusBoard, StatusLoop};
@@ -41,6 +43,8 @@ pub(crate) enum Work {
     Chat,
     /// An event of a stream.
     Event,
+    /// An event of a stream that is read for the tokens it tells of.
+    EventCounted,
     /// A chat whose model has another one to fall back to, and a place.
     Ruled,
     /// A chat whose model nobody has, and that another one serves instead.
@@ -49,9 +53,10 @@ pub(crate) enum Work {
 
 impl Work {
     /// All of it, by the name of its case.
-    pub(crate) const ALL: [(&'static str, Self); 4] = [
+    pub(crate) const ALL: [(&'static str, Self); 5] = [
         ("proxy/chat", Self::Chat),
         ("proxy/event", Self::Event),
+        ("proxy/event_counted", Self::EventCounted),
         ("proxy/ruled", Self::Ruled),
         ("proxy/falls_back", Self::FallsBack),
     ];
@@ -59,7 +64,7 @@ impl Work {
     /// What is said of models: nothing, or who serves instead of whom.
     fn rules(self) -> Result<ModelRules, Failure> {
         let rule = match self {
-            Self::Chat | Self::Event => return Ok(ModelRules::default()),
+            Self::Chat | Self::Event | Self::EventCounted => return Ok(ModelRules::default()),
             Self::Ruled => ("bench", ModelRule::default().or_else(["other"])),
             Self::FallsBack => ("large", ModelRule::default().or_else(["bench"])),
         };
@@ -68,7 +73,20 @@ impl Work {
 
     fn request(self) -> Vec<u8> {
         let model = if self == Self::FallsBack { "large" } else { "bench" };
-        request(model, self == Self::Event)
+        request(model, self.streams())
+    }
+
+    fn streams(self) -> bool {
+        matches!(self, Self::Event | Self::EventCounted)
+    }
+
+    /// None of its requests is recorded: hardly any of a busy router's is.
+    fn telemetry(self) -> Option<Arc<dyn Telemetry>> {
+        let mut decisions = DecisionRules::default();
+        decisions.per_second = 0;
+        let decisions: Arc<dyn Telemetry> = Arc::new(Decisions::new(decisions));
+        let counts = (self == Self::EventCounted).then(|| Arc::new(CountTokens) as _);
+        Telemetries::of([Some(decisions), counts])
     }
 }
 
@@ -103,7 +121,7 @@ impl Proxied {
     fn start(work: Work) -> Result<Self, Failure> {
         let engine = TcpListener::bind("127.0.0.1:0")?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (statuses, address) = runtime.block_on(router(engine.local_addr()?, work.rules()?))?;
+        let (statuses, address) = runtime.block_on(router(engine.local_addr()?, work))?;
         let (begin, begun) = mpsc::channel();
         let (tell, done) = unbounded_channel();
         thread::spawn(move || {
@@ -130,19 +148,16 @@ impl Proxied {
     }
 }
 
-/// A router before this engine, as the program sets it up, and where it listens. None of its requests is recorded: hardly any
-/// of a busy router's is.
-async fn router(engine: SocketAddr, rules: ModelRules) -> Result<(StatusLoop, SocketAddr), Failure> {
+/// A router before this engine, as the program sets it up, and where it listens.
+async fn router(engine: SocketAddr, work: Work) -> Result<(StatusLoop, SocketAddr), Failure> {
     let (clock, board) = (Clock::new(), StatusBoard::new(trees::gateway()));
     let models = Models::Listed(vec![ModelEntry::new("bench")]);
     let spec = UpstreamSpec::new("engine", format!("http://{engine}"))?.models(models);
     let sources: Vec<Box<dyn paddler_core::status::StatusSource>> = vec![Box::new(FixedList::new([spec]))];
     let statuses = StatusLoop::start(board, sources, Arc::new(HttpConnect::default()), None, clock);
-    let mut decisions = DecisionRules::default();
-    decisions.per_second = 0;
     let mut options = RouterOptions::default();
-    options.models = Arc::new(rules);
-    options.telemetry = Some(Arc::new(Decisions::new(decisions)));
+    options.models = Arc::new(work.rules()?);
+    options.telemetry = work.telemetry();
     let router = Router::new(statuses.published(), clock, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -168,7 +183,7 @@ fn all(work: Work, ends: &mut Option<Ends>, at: (&TcpListener, SocketAddr)) -> R
                 engine.write_all(format!("{head}{}\r\n\r\n{ANSWER}", ANSWER.len()).as_bytes())?;
                 read_to(client, ANSWER.as_bytes())?;
             }
-            Work::Event => {
+            Work::Event | Work::EventCounted => {
                 engine.write_all(format!("{:x}\r\n{EVENT}\r\n", EVENT.len()).as_bytes())?;
                 read_to(client, format!("{EVENT}\r\n").as_bytes())?;
             }
@@ -187,12 +202,14 @@ fn open(work: Work, (listener, address): (&TcpListener, SocketAddr)) -> Result<E
         end.set_read_timeout(Some(PATIENCE))?;
     }
     read_to(&mut engine, b"]}")?;
-    let head = match work {
-        Work::Event => "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
-        _ => "content-length: 2\r\n\r\n{}",
+    let (head, end): (_, &[u8]) = if work.streams() {
+        let head = "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n";
+        (head, b"{}\r\n")
+    } else {
+        ("content-length: 2\r\n\r\n{}", b"{}")
     };
     engine.write_all(format!("HTTP/1.1 200 OK\r\n{head}").as_bytes())?;
-    read_to(&mut client, if work == Work::Event { b"{}\r\n" } else { b"{}" })?;
+    read_to(&mut client, end)?;
     Ok((client, engine))
 }
 

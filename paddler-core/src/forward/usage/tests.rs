@@ -156,7 +156,71 @@ fn what_cannot_be_read_is_not_watched() {
     assert!(Usage::of(&encoded).is_none());
 }
 
+/// As it is read where nothing is skipped: each byte is counted, and taken by the machine.
+fn saw_each(usage: &mut Usage, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'\n' if usage.form != Whole => {
+                if usage.form == Lines || usage.at_line_start {
+                    usage.events += u64::from(usage.any);
+                    usage.any = false;
+                }
+                usage.at_line_start = true;
+            }
+            b'\r' => {}
+            _ => {
+                usage.any |= usage.at_line_start && (usage.form == Lines || *byte == b'd');
+                usage.at_line_start = false;
+            }
+        }
+        usage.step(*byte);
+    }
+}
+
+/// What answers are made of, and what is nearly that.
+fn part() -> impl Strategy<Value = String> {
+    const NAMES: &str = "prompt_tokens input_tokens tokens_evaluated prompt_eval_count completion_tokens output_tokens \
+                         tokens_predicted predicted_n eval_count completion_tokens_details prompt_ eval _eval_count \
+                         finish_reason Output_tokens";
+    const MARKS: &str = "\"~\\~\\\"~:~: ~,~{~}~[~]~ ~\t~\r~\n~\r\n~\n\n~_~a~\u{e9}~data: ~data~event: d\n~: ping\n\n~null~0.5~-";
+    let one_of = |all: &'static str, by: char| prop::sample::select(all.split(by).collect::<Vec<_>>());
+    let number = prop_oneof![0..40u64, any::<u64>()].prop_map(|number| number.to_string());
+    let name = one_of(NAMES, ' ');
+    let colon = one_of("\":~\" : ~\"\n:\t~\"~:", '~');
+    let told = (
+        name.clone(),
+        colon,
+        prop_oneof![number.clone(), "[0-9]{1,40}".prop_map(String::from)],
+    );
+    prop_oneof![
+        3 => told.prop_map(|(name, colon, number)| format!("\"{name}{colon}{number}")),
+        2 => name.prop_map(String::from),
+        8 => one_of(MARKS, '~').prop_map(String::from),
+        1 => number,
+        1 => "[a-z_\"]{1,30}",
+        1 => Just("data: {\"choices\":[{\"delta\":{\"content\":\"a \\\"b_c\\\"\"}}]}\n\n".repeat(20)),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn what_is_skipped_tells_nothing(
+        parts in prop::collection::vec(part(), 0..40),
+        sizes in prop::collection::vec(1..60_usize, 1..9),
+        form in prop::sample::select(&[Events, Lines, Whole][..]),
+    ) {
+        let answer = parts.concat();
+        let (mut skips, mut each) = (Usage::new(form), Usage::new(form));
+        let (mut rest, mut sizes) = (answer.as_bytes(), sizes.iter().cycle());
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+            skips.saw(piece);
+            saw_each(&mut each, piece);
+            prop_assert_eq!(skips.used(), each.used(), "{:?}, then {:?}", answer, after.len());
+            rest = after;
+        }
+    }
+
     #[test]
     fn cuts_change_nothing(which in 0..ANSWERS.len(), cuts in prop::collection::vec(0usize..400, 0..9)) {
         let (form, answer, used) = ANSWERS[which];
