@@ -4,6 +4,7 @@
 //! under `model` (`model_name` in Triton's own API) at the top of an object, or of what that holds under `response` (Responses
 //! API) or `message` (Anthropic).
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -11,6 +12,8 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Body as HttpBody, Frame};
+use memchr::memchr2;
+use memchr::memmem::Finder;
 
 use super::body::{Body, BoxError};
 use super::form::Form;
@@ -55,7 +58,7 @@ struct Renamer {
     holds: bool,
     key: [u8; LONGEST],
     /// What the name stands under.
-    under: &'static str,
+    under: Finder<'static>,
     /// The name, in quotes.
     name: Bytes,
 }
@@ -74,7 +77,7 @@ impl Renamer {
             expects_key: false,
             holds: false,
             key: [0; LONGEST],
-            under,
+            under: Finder::new(under),
             name: serde_json::Value::from(name).to_string().into(),
         }
     }
@@ -83,11 +86,18 @@ impl Renamer {
     fn pass(&mut self, bytes: Bytes) -> Bytes {
         let (mut out, mut from) = (BytesMut::new(), 0);
         let mut whole = !matches!(self.state, State::Name(_));
-        for (at, byte) in bytes.iter().enumerate() {
+        let (mut at, mut nameless) = (0, self.nameless(&bytes, 0));
+        while at < bytes.len() {
+            if at > nameless.end {
+                nameless = self.nameless(&bytes, at);
+            }
+            at += self.idle(&bytes[at..nameless.end], at >= nameless.start);
+            let Some(byte) = bytes.get(at) else { break };
             let was_name = matches!(self.state, State::Name(_));
             self.step(*byte);
             let is_name = matches!(self.state, State::Name(_));
             if is_name && !was_name {
+                out.reserve(bytes.len() - from + self.name.len());
                 out.extend_from_slice(&bytes[from..at]);
                 out.extend_from_slice(&self.name);
                 whole = false;
@@ -96,6 +106,7 @@ impl Renamer {
                 // A line that ends within the name is no object.
                 from = at + usize::from(*byte == b'"');
             }
+            at += 1;
         }
         if whole {
             return bytes;
@@ -104,6 +115,37 @@ impl Renamer {
             out.extend_from_slice(&bytes[from..]);
         }
         out.freeze()
+    }
+
+    /// What the line that goes on here has behind all that may be the name's key, up to its end. Where it ends with another
+    /// piece, nobody knows.
+    fn nameless(&self, bytes: &[u8], at: usize) -> Range<usize> {
+        let end = match self.form {
+            Form::Whole => None,
+            Form::Lines | Form::Events => memchr2(b'\n', b'\r', &bytes[at..]),
+        };
+        let Some(end) = end.map(|end| at + end) else {
+            return bytes.len()..bytes.len();
+        };
+        let last = self.under.find_iter(&bytes[at..end]).last();
+        at + last.map_or(0, |last| last + self.under.needle().len())..end
+    }
+
+    /// How many of these bytes, with which a line goes on, change nothing. `nameless`: no name comes before it ends.
+    fn idle(&self, line: &[u8], nameless: bool) -> usize {
+        match (self.line, self.state) {
+            (Line::Other, _) => line.len(),
+            // What the line's end finds, it forgets.
+            (_, State::Between | State::Text(_)) if nameless => line.len(),
+            (Line::Data, State::Text(false)) => memchr2(b'"', b'\\', line).unwrap_or(line.len()),
+            (Line::Data, State::Between) => {
+                let keys = self.expects_key || self.may_name();
+                let mark =
+                    |byte: &u8| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']') || (keys && *byte == b',');
+                line.iter().position(mark).unwrap_or(line.len())
+            }
+            _ => 0,
+        }
     }
 
     fn step(&mut self, byte: u8) {
@@ -146,15 +188,19 @@ impl Renamer {
         };
     }
 
+    /// Whether the name may stand where it is.
+    fn may_name(&self) -> bool {
+        self.depth == 1 || (self.depth == 2 && self.holds)
+    }
+
     fn between(&mut self, byte: u8) -> State {
-        let may_name = |depth, holds| depth == 1 || (depth == 2 && holds);
         match byte {
             b'{' | b'[' => {
                 self.depth = self.depth.saturating_add(1);
-                self.expects_key = byte == b'{' && may_name(self.depth, self.holds);
+                self.expects_key = byte == b'{' && self.may_name();
             }
             b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-            b',' => self.expects_key = may_name(self.depth, self.holds),
+            b',' => self.expects_key = self.may_name(),
             b'"' if std::mem::take(&mut self.expects_key) => return State::Key(0, false),
             b'"' => return State::Text(false),
             _ => {}
@@ -167,7 +213,7 @@ impl Renamer {
         if self.depth == 1 {
             self.holds = !odd && (key == b"response" || key == b"message");
         }
-        if !odd && key == self.under.as_bytes() {
+        if !odd && key == self.under.needle() {
             State::Named(false)
         } else {
             State::Between
@@ -223,6 +269,8 @@ impl HttpBody for Renamed {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// What an answer becomes, however it is cut.
@@ -293,5 +341,48 @@ mod tests {
         let mut renamer = Renamer::new(Form::Events, ("model", "asked"));
         let bytes = Bytes::from_static(b"data: {\"x\":1}\n\n");
         assert_eq!(renamer.pass(bytes.clone()).as_ptr(), bytes.as_ptr());
+    }
+
+    /// As it becomes where nothing is skipped.
+    fn pass_each(renamer: &mut Renamer, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for byte in bytes {
+            let was_name = matches!(renamer.state, State::Name(_));
+            renamer.step(*byte);
+            match (was_name, matches!(renamer.state, State::Name(_))) {
+                (false, true) => out.extend_from_slice(&renamer.name),
+                (false, false) => out.push(*byte),
+                (true, false) if *byte != b'"' => out.push(*byte),
+                (true, _) => {}
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_skipped_names_nothing(
+            parts in prop::collection::vec(
+                prop::sample::select(
+                    "{~}~[~]~,~:~\"~\\~\\\"~\n~\r\n~\r~ ~\"model\"~\"model\":\"a\"~{\"model\":~\"a\\\"model\"~model~mod~\"message\":{~\"response\":~\
+                     \"x\":~\"\u{e9}\"~null~-0.5~data: {~data:~data~event: a~: ~\n\ndata: {\"id\":\"m\",\"model\":\"a\",\"x\":[{\"model\":\"b\"}]}\n\n"
+                        .split('~')
+                        .collect::<Vec<_>>(),
+                ),
+                0..60,
+            ),
+            sizes in prop::collection::vec(1..50_usize, 1..9),
+            form in prop::sample::select(&[Form::Whole, Form::Lines, Form::Events][..]),
+        ) {
+            let answer = parts.concat();
+            let new = || Renamer::new(form, ("model", "asked"));
+            let (mut skips, mut each, mut sizes) = (new(), new(), sizes.iter().cycle());
+            let mut rest = Bytes::from(answer);
+            while !rest.is_empty() {
+                let piece = rest.split_to(rest.len().min(*sizes.next().unwrap()));
+                let expected = pass_each(&mut each, &piece);
+                prop_assert_eq!(skips.pass(piece), expected);
+            }
+        }
     }
 }
