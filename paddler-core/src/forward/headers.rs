@@ -4,7 +4,7 @@
 //! others pass in both directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TE, TRAILER,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, TE, TRAILER,
     TRANSFER_ENCODING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -141,6 +141,18 @@ fn is_plain(length: &[u8]) -> bool {
 pub(super) fn begins(text: &[u8], prefix: &str) -> bool {
     let start = text.get(..prefix.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+}
+
+/// HTTP/2 may cut cookies into a field each; in HTTP/1.1 they stand in one (RFC 9113, 8.2.3). `None`: they do.
+pub(crate) fn joined_cookies(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut all = headers.get_all(COOKIE).iter();
+    let (first, second) = (all.next()?, all.next()?);
+    let mut joined = first.as_bytes().to_vec();
+    for cookie in std::iter::once(second).chain(all) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(cookie.as_bytes());
+    }
+    HeaderValue::from_bytes(&joined).ok()
 }
 
 /// What `Content-Length` says: digits, and the same each time. Or what is wrong with it.

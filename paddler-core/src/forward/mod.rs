@@ -48,6 +48,7 @@
 //! | `too_many_streams` | 429 | of the endpoint picker: as many requests are under way as may be (`limits.connections`) |
 //! | `upstreams_busy` | 429 | each upstream that could serve it asks to be left alone for now |
 //! | `filtered`, `rejected` | 429 | a filter of the host's, or a `reject` in the tree, whose own words stand here if they can |
+//! | `too_many_headers` | 431 | more than 100 fields in its head, over HTTP/2; over HTTP/1.1 the status alone says so |
 //! | `filter_failed` | 500 | a filter of the host's went wrong |
 //! | `no_upgrade` | 501 | the host's server lets no WebSocket through |
 //! | `transfer_encoding` | 501 | another transfer coding than chunked |
@@ -175,7 +176,7 @@ pub(crate) use attempt::chain;
 pub use background::{Background, NotStarted, Telling, ThreadEnd, Untold};
 pub use body::{Body, BoxError};
 pub use headers::bearer;
-pub(crate) use headers::{length, lists};
+pub(crate) use headers::{joined_cookies, length, lists};
 #[cfg(feature = "keys")]
 pub use keys::{InvalidKeys, Keys};
 pub use options::{Annotate, RouterOptions, Timeouts};

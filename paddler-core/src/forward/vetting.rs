@@ -3,17 +3,41 @@
 //! hyper refuses what cannot be parsed, and closes a connection on which a request had both kinds of length. Here is what it
 //! leaves to its users (RFC 9112, 3.2 and 6.1; RFC 9113, 8.3.1). It is looked at before a service sees the request.
 
-use http::header::{HOST, TRANSFER_ENCODING};
+use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Version};
 
+use super::headers::joined_cookies;
 use super::refusal::Refusal;
+
+/// As many fields may a head have: as many as hyper lets one of HTTP/1.1 have. In HTTP/2 it has a limit for their bytes alone,
+/// and each field takes some 100 bytes here, of which its client may have sent one.
+const MOST_FIELDS: usize = 100;
 
 /// Judges a request, and takes out what an upstream might read as something that was judged.
 pub(super) fn vet<B>(request: &mut Request<B>) -> Result<(), Refusal> {
+    check_fields(request.headers_mut())?;
     check_host(request)?;
     check_encoding(request.headers())?;
     drop_look_alikes(request.headers_mut());
+    Ok(())
+}
+
+/// Cookies that HTTP/2 has cut into a field each are one, as they would be in HTTP/1.1.
+fn check_fields(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    if headers.len() <= MOST_FIELDS {
+        return Ok(());
+    }
+    if let Some(cookies) = joined_cookies(headers) {
+        headers.insert(COOKIE, cookies);
+    }
+    if headers.len() > MOST_FIELDS {
+        let message = format!("the head has more than {MOST_FIELDS} header fields");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(Refusal::new(status, "too_many_headers", message).closing());
+    }
+    // A copy has no room for those that it had.
+    *headers = headers.clone();
     Ok(())
 }
 
@@ -222,6 +246,36 @@ mod tests {
         assert_eq!(host(Version::HTTP_11, "/", Some("b")), says("b"));
         assert_eq!(host(Version::HTTP_10, "/", None), Some(None));
         assert_eq!(host(Version::HTTP_2, "http://u@a/", None), None);
+    }
+
+    #[test]
+    fn fields_are_counted_and_cookies_are_one() {
+        let vetted = |others: usize, cookies: usize| {
+            let mut request = Request::new(());
+            let headers = request.headers_mut();
+            headers.insert(HOST, "a".parse().unwrap());
+            for n in 1..others {
+                // What has the same name is a field of its own.
+                headers.append(["x-a", "x-b"][n % 2], "1".parse().unwrap());
+            }
+            for n in 0..cookies {
+                headers.append(COOKIE, format!("c{n}=1").parse().unwrap());
+            }
+            let result = vet(&mut request);
+            result.map_err(|refusal| (refusal.status.as_u16(), refusal.reason.into_owned()))?;
+            let cookies = request.headers().get_all(COOKIE).iter();
+            Ok((
+                request.headers().len(),
+                cookies.map(HeaderValue::len).sum::<usize>(),
+            ))
+        };
+        let refused = Err((431, "too_many_headers".to_owned()));
+        assert_eq!(vetted(MOST_FIELDS, 0), Ok((MOST_FIELDS, 0)));
+        assert_eq!(vetted(MOST_FIELDS + 1, 0), refused);
+        assert_eq!(vetted(9, 9), Ok((18, 9 * 4)));
+        let joined = 10 * 4 + 90 * 5 + 99 * 2;
+        assert_eq!(vetted(MOST_FIELDS - 1, 100), Ok((MOST_FIELDS, joined)));
+        assert_eq!(vetted(MOST_FIELDS, 100), refused);
     }
 
     #[test]

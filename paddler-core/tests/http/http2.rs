@@ -412,6 +412,27 @@ async fn windows_without_room_or_beyond_what_can_be_counted_hold_up_no_body() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_has_as_many_fields_over_either_protocol() {
+    let (world, _engine) = one(Setup::new()).await;
+    for (fields, status) in [(100, 200), (101, 431)] {
+        let mut client = Client::connect(world.addr).await;
+        let mut request = client.request(Method::GET, "/health");
+        for n in 0..fields {
+            request = request.header(format!("x-{n}"), "1");
+        }
+        let answer = client.send(request.body(Full::default()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), status);
+        let told = if status == 431 { "too_many_headers" } else { "" };
+        assert_eq!(reason(&answer), told);
+        // There it has a Host as well.
+        let head: String = (1..fields).map(|n| format!("x-{n}: 1\r\n")).collect();
+        let mut http1 = super::client::Client::connect(world.addr).await;
+        http1.send("GET", "/health", &head, "").await;
+        assert_eq!(http1.answer().await.status, status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_and_streams_have_their_limits() {
     let engine = engine(slow().slots(9)).await;
     let world = Setup::new()

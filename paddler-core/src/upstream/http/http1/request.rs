@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use http_body::Body as _;
 
-use crate::forward::{Body, BoxError, length};
+use crate::forward::{Body, BoxError, joined_cookies, length};
 use crate::upstream::http::outbound::Outbound;
 
 /// How the end of a request's body is told.
@@ -36,18 +36,6 @@ pub(in super::super) fn for_http1<'r>(request: &'r Outbound<'_>) -> Cow<'r, Outb
         headers.insert(COOKIE, joined);
     }
     Cow::Owned(request)
-}
-
-/// HTTP/2 may cut cookies into a field each; in HTTP/1.1 they stand in one (RFC 9113, 8.2.3). `None`: they do.
-fn joined_cookies(headers: &HeaderMap) -> Option<HeaderValue> {
-    let mut all = headers.get_all(COOKIE).iter();
-    let (first, second) = (all.next()?, all.next()?);
-    let mut joined = first.as_bytes().to_vec();
-    for cookie in std::iter::once(second).chain(all) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(cookie.as_bytes());
-    }
-    HeaderValue::from_bytes(&joined).ok()
 }
 
 /// Writes the head of a request, and says how its body is to be sent. What is announced stands, and is held to; where
@@ -108,7 +96,7 @@ pub(super) fn write(request: &Outbound<'_>, body: &Body) -> Result<(Vec<u8>, Cod
 
 #[cfg(test)]
 mod tests {
-    use http::Uri;
+    use http::{HeaderMap, Uri};
 
     use super::*;
 
