@@ -4,13 +4,14 @@
 //! changed: a certificate that is renewed needs no restart. One that cannot be read while it is replaced leaves the one
 //! before in force.
 
+mod roots;
 mod words;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use rustls::ClientConfig;
 use rustls::RootCertStore;
@@ -171,8 +172,7 @@ pub fn check_tls(tls: &Tls) -> Result<(), String> {
 
 fn read(tls: &Tls) -> Result<ClientConfig, String> {
     let provider = Arc::new(ring::default_provider());
-    let roots = Arc::new(roots(tls)?);
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(tls)?, provider.clone());
     let verifier = verifier.build().map_err(|error| error.to_string())?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder
@@ -190,24 +190,16 @@ fn read(tls: &Tls) -> Result<ClientConfig, String> {
     })
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, String> {
+fn roots(tls: &Tls) -> Result<Arc<RootCertStore>, String> {
+    let Some(file) = &tls.ca else {
+        return roots::OF_THIS_MACHINE.get(Instant::now(), roots::read);
+    };
     let mut roots = RootCertStore::empty();
-    if let Some(file) = &tls.ca {
-        for certificate in certificates(file, "the CA")? {
-            let wrong = |error| format!("{} (the CA) holds no usable certificate: {error}", file.display());
-            roots.add(certificate).map_err(wrong)?;
-        }
-        return Ok(roots);
+    for certificate in certificates(file, "the CA")? {
+        let wrong = |error| format!("{} (the CA) holds no usable certificate: {error}", file.display());
+        roots.add(certificate).map_err(wrong)?;
     }
-    let found = rustls_native_certs::load_native_certs();
-    for error in found.errors {
-        tracing::debug!(%error, "a root certificate of this machine cannot be read");
-    }
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        return Err("this machine has no root certificates: install them (ca-certificates), or name the CA in `tls.ca`".into());
-    }
-    Ok(roots)
+    Ok(Arc::new(roots))
 }
 
 /// What a PEM file holds, at least one.
