@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::crypto::ring;
+use rustls::crypto::ring::{self, Ticketer};
 use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::CertificateDer;
@@ -197,6 +197,9 @@ fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
         };
         fault(key, problem)
     })?;
+    // What a client needs to resume its session it keeps itself: rustls' own store has room for a hundred or so. Another
+    // certificate, or other clients' ones, come with other keys, so nothing is resumed that was agreed upon under those before.
+    config.ticketer = Ticketer::new().map_err(|error| fault(certificate, error.to_string()))?;
     config.alpn_protocols = PROTOCOLS.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(config)
 }

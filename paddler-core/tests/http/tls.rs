@@ -14,7 +14,7 @@ use paddler_core::config::{ClientCertificates, ListenerTls};
 use paddler_core::forward::{Served, Tls};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -114,6 +114,18 @@ async fn ask(addr: SocketAddr, connector: &TlsConnector) -> std::io::Result<Stri
     Ok(answer)
 }
 
+/// Agrees with a client in memory, and tells whether it resumed a session. It gets a byte, so it has all that it may keep.
+async fn resumes(tls: &Tls, connector: &TlsConnector) -> bool {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let name = ServerName::try_from("localhost").unwrap();
+    let (client, server) = tokio::join!(connector.connect(name, client), tls.accept(server));
+    let (mut client, (mut server, _)) = (client.unwrap(), server.unwrap());
+    server.write_all(b"1").await.unwrap();
+    server.flush().await.unwrap();
+    assert_eq!(client.read_u8().await.unwrap(), b'1');
+    client.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
+}
+
 async fn world(settings: ListenerTls) -> (World, paddler_engine::Engine, Tls) {
     let engine = engine(quick()).await;
     let tls = Tls::open(settings).unwrap();
@@ -166,6 +178,21 @@ async fn both_protocols_are_agreed_upon() {
     // Nothing is agreed upon with who speaks neither.
     assert!(connect(world.addr, &trusting(&ca, None, &["h3"])).await.is_err());
     world.quiet().await;
+}
+
+#[tokio::test]
+async fn a_client_resumes_its_session_however_many_others_have_come() {
+    let (ca, folder) = (Ca::new(), Folder::new());
+    let tls = Tls::open(folder.settings(&ca.sign("localhost"))).unwrap();
+    let client = trusting(&ca, None, &[]);
+    assert!(!resumes(&tls, &client).await);
+    for _ in 0..300 {
+        assert!(!resumes(&tls, &trusting(&ca, None, &[])).await);
+    }
+    assert!(resumes(&tls, &client).await);
+    // What was agreed upon before counts for nothing once the files were read anew.
+    tls.reload().unwrap();
+    assert!(!resumes(&tls, &client).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
