@@ -68,7 +68,8 @@ impl fmt::Display for Failure {
 pub enum FailureKind {
     /// No connection could be made.
     Unreachable,
-    /// It did not answer in time. A busy engine does that, so it is stale, not broken.
+    /// It did not answer in time. A busy engine does that, so it is stale, not broken. So is one that could not be asked since
+    /// we had no file descriptor left.
     Timeout,
     /// It answered what cannot be read.
     Unreadable,

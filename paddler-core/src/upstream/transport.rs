@@ -221,7 +221,7 @@ impl CallError {
         }
     }
 
-    /// Whether there was a connection at all that could be used.
+    /// Whether there was a connection at all that could be used, or none for want of something of our own.
     pub fn reached(&self) -> bool {
         self.reached
     }

@@ -29,6 +29,8 @@ mod leaving;
 mod measuring;
 mod models;
 mod nested;
+#[cfg(unix)]
+mod out_of_files;
 mod overload;
 mod owners;
 mod passing;

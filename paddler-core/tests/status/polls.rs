@@ -31,6 +31,40 @@ fn one(fake: &Arc<Fake>) -> Rig {
     )
 }
 
+/// A process that has no file descriptor left.
+#[cfg(unix)]
+#[derive(Debug)]
+struct Short;
+
+#[cfg(unix)]
+#[async_trait::async_trait]
+impl paddler_core::upstream::http::Dial for Short {
+    async fn dial(
+        &self,
+        _: std::net::SocketAddr,
+    ) -> std::io::Result<Box<dyn paddler_core::upstream::http::Io>> {
+        Err(std::io::Error::from_raw_os_error(24))
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn nobody_is_gone_since_we_have_no_file_descriptor_left_to_ask() {
+    let connect = paddler_core::upstream::http::HttpConnect::default().dial(Arc::new(Short));
+    let rig = Rig::net(
+        [llamacpp("a", "http://127.0.0.1:9")],
+        Arc::new(connect),
+        PollOptions::default(),
+    );
+    let entry = rig
+        .entry("a", "it was asked often", |entry| entry.failures() > 3)
+        .await;
+    let failure = entry.last_failure().unwrap();
+    assert_eq!(failure.kind, FailureKind::Timeout, "{failure}");
+    assert!(failure.message.contains("no file descriptor left"), "{failure}");
+    assert!(!entry.is_unreachable());
+}
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use crate::source::vllm::VllmNames;
 use crate::source::{Answer, Endpoint, Plan, ProbeAnswers, identify, refusal};
 use crate::source::{llamacpp, ollama, openai, paddler, sglang, triton, trtllm, vllm};
 use crate::status::{Degraded, Failure, FailureKind, Health, Report, Signal};
+use crate::upstream::http::OutOfFiles;
 use crate::upstream::{
     Abilities, CallError, Connect, Engine, Models, SampleToken, Sent, Transport, Upstream, UpstreamSpec,
 };
@@ -364,7 +365,10 @@ fn failure(path: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
         let io = cause.downcast_ref::<io::Error>();
         io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
     });
-    let kind = if not_sent || lost {
+    let kind = if causes(error).any(|cause| cause.is::<OutOfFiles>()) {
+        // We have not asked, so it has not answered, and is no more gone than before.
+        FailureKind::Timeout
+    } else if not_sent || lost {
         FailureKind::Unreachable
     } else {
         FailureKind::Unreadable

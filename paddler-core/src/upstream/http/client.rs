@@ -28,6 +28,7 @@ use tokio::time::timeout_at;
 use super::HttpOptions;
 use super::connect::Connector;
 use super::dial::{Dial, Tcp};
+use super::files::OutOfFiles;
 use super::hosted::Hosted;
 use super::http1::{self, Broken, Exchange, for_http1};
 #[cfg(feature = "http2")]
@@ -358,7 +359,11 @@ impl HttpUpstream {
     }
 
     fn unreachable(&self, why: &(dyn std::error::Error + 'static)) -> CallError {
-        CallError::unreachable(format!("no connection to {}: {why}", self.address))
+        let text = format!("no connection to {}: {why}", self.address);
+        if OutOfFiles::is(why) {
+            return CallError::new(Sent::No, OutOfFiles::in_words(text));
+        }
+        CallError::unreachable(text)
     }
 
     fn kept_out(&self, why: &str) -> Failed {

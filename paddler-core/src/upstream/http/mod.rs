@@ -7,6 +7,7 @@
 mod client;
 mod connect;
 mod dial;
+mod files;
 mod hosted;
 mod http1;
 #[cfg(feature = "http2")]
@@ -36,6 +37,7 @@ use crate::forward::BoxError;
 pub use client::HttpUpstream;
 pub(crate) use client::X_API_KEY;
 pub use dial::{Dial, Io, Tcp};
+pub(crate) use files::OutOfFiles;
 pub(crate) use hosted::passes_clients_key;
 pub(crate) use outbound::Outbound;
 pub(crate) use route::STANDS_IN;

@@ -13,6 +13,7 @@ use tokio::sync::Mutex as Waits;
 use tokio::time::{Instant, timeout_at};
 
 use super::dial::{Dial, Io};
+use super::files::OutOfFiles;
 use crate::clock::after;
 use crate::upstream::UpstreamId;
 use crate::upstream::address::Address;
@@ -148,6 +149,9 @@ impl Route {
         };
         if !fresh && let Err(error) = self.look_up().await {
             if !self.known().is_some_and(|known| known.fresh_for(STANDS_IN)) {
+                if let Some(ours) = OutOfFiles::of(&error) {
+                    return Err(ours);
+                }
                 let text = format!("no address of {} could be found: {error}", self.host);
                 return Err(io::Error::new(error.kind(), text));
             }
@@ -198,6 +202,9 @@ impl Route {
         let mut failed = Vec::new();
         if let Some(dialled) = self.first_of(&addresses_now, deadline, &mut failed).await {
             return Ok(dialled);
+        }
+        if let Some(ours) = failed.iter().find_map(|(_, error)| OutOfFiles::of(error)) {
+            return Err(ours);
         }
         self.doubt();
         if !new && Instant::now() < deadline {
