@@ -52,7 +52,7 @@ impl Front {
     /// Makes room for as many connections as may be. Envoy opens few, whatever its clients do.
     pub(crate) fn fit(&self, config: &Config) {
         match self {
-            Self::Clients => open_files::fit(config.limits.connections),
+            Self::Clients => open_files::fit(&config.limits),
             #[cfg(feature = "envoy")]
             Self::Envoy(_) => {}
         }

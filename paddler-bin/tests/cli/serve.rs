@@ -279,6 +279,11 @@ async fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_said() {
             .iter()
             .any(|line| line.contains("limits.connections") && line.contains("limit=1024 needed=2256"));
         assert_eq!(warned, warns, "{before:?}");
+        // 1,000 clients of HTTP/2 may have 128 requests each.
+        let told = before
+            .iter()
+            .any(|line| line.contains("limits.streams") && line.contains("limit=4096 needed=129256"));
+        assert_eq!(told, !warns, "{before:?}");
         // Only Linux tells.
         if let Ok(limits) = limits {
             let open = limits

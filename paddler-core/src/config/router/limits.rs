@@ -20,8 +20,8 @@ pub struct Limits {
     pub buffered_bodies: u64,
     /// The longest head of a request, in bytes, 8 KiB to 16 MiB. Default 64 KiB: what most proxies in front let through.
     pub headers: u64,
-    /// Connections from clients, 1 to 1,000,000. Default 4096, with two sockets each: `paddler` raises its limit of open
-    /// files for them; who embeds the router raises it himself. Behind Envoy (`paddler endpoint-picker`): requests at once.
+    /// Connections from clients, 1 to 1,000,000. Default 4096, with a socket each and one for each request on it that goes to an
+    /// upstream over HTTP/1.1: `paddler` raises its limit of open files for them; who embeds the router raises it himself. Behind Envoy (`paddler endpoint-picker`): requests at once.
     pub connections: usize,
     /// Requests at once on one connection of HTTP/2, 1 to 10,000. Default 128: RFC 9113 (5.1.2) wants 100 at least, and who
     /// has more opens another connection.
