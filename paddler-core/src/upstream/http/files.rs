@@ -7,7 +7,9 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// How Unix numbers it that the machine, or the process, has none left.
 const NONE_LEFT: [i32; 2] = [23, 24];

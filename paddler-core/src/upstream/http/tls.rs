@@ -11,13 +11,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use rustls::ClientConfig;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
 use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::dial::Io;

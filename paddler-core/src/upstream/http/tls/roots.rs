@@ -4,9 +4,10 @@
 //! upstream's first connection, as files are, but once a minute at most: after a start many connect at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::RootCertStore;
+use tokio::time::Instant;
 
 /// For so long what was read counts for others too.
 const READ_FOR: Duration = Duration::from_secs(60);
