@@ -306,6 +306,7 @@ mod tests {
             ),
             (r#"["model","a",{"model":"b"}]"#, false),
             (r#""model":"a""#, false),
+            (r#"{,},"model":"b"}"#, false),
         ] {
             let expected = if changes {
                 text.replace(r#""a""#, r#""asked \"x\"""#)
@@ -329,7 +330,7 @@ mod tests {
         let events = "event: a\ndata: {\"model\":\"a\"\r\n\r\ndata:{\"model\":\"a\"}\n\n: {\"model\":\"a\"}\ndata: [DONE]\n\n";
         let expected = events.replacen(r#""a""#, r#""asked \"x\"""#, 2);
         assert_eq!(passed(Form::Events, events), expected);
-        let lines = "{\"model\":\"a\"}\n{\"model\":\"a\"}\n";
+        let lines = "{\"model\":\"a\"}\n{\"id\":\"model\",\"model\":\"a\",\"x\":1,\"model\":\"a\"}\n";
         assert_eq!(
             passed(Form::Lines, lines),
             lines.replace(r#""a""#, r#""asked \"x\"""#)
