@@ -14,24 +14,24 @@
 //!
 //! | what | grows with | fixed | each more | at | it is | at | it is |
 //! |---|---|---:|---:|---:|---:|---:|---:|
-//! | pick, `seed`, affinity | upstreams | 149.5 ns | 0.404 ns | 100 | 190 ns | 10000 | 4191 ns |
-//! | pick, `seed`, miss | upstreams | 319.2 ns | 0.674 ns | 100 | 387 ns | 10000 | 7061 ns |
-//! | pick, `seed`, shed | upstreams | 120.6 ns | 0.162 ns | 100 | 137 ns | 10000 | 1740 ns |
-//! | pick, `balancer`, affinity | upstreams | 130.8 ns | 0.656 ns | 100 | 196 ns | 10000 | 6686 ns |
-//! | pick, `balancer`, miss | upstreams | 129.1 ns | 0.654 ns | 100 | 194 ns | 10000 | 6671 ns |
-//! | pick, `balancer`, shed | upstreams | 119.4 ns | 0.158 ns | 100 | 135 ns | 10000 | 1699 ns |
-//! | pick, `gateway`, affinity | upstreams | 173.4 ns | 0.941 ns | 100 | 268 ns | 10000 | 9586 ns |
-//! | pick, `gateway`, miss | upstreams | 174.1 ns | 0.920 ns | 100 | 266 ns | 10000 | 9375 ns |
-//! | pick, `gateway`, shed | upstreams | 111.5 ns | 0.218 ns | 100 | 133 ns | 10000 | 2289 ns |
-//! | pick, `gateway`, affinity | models of each upstream | 854.5 ns | -0.004 ns | 8 | 855 ns | 512 | 853 ns |
-//! | pick, `gateway`, affinity | adapters active at each upstream | 854.5 ns | -0.053 ns | 1 | 854 ns | 64 | 851 ns |
-//! | pick, tree of filters that keep nearly all | filters | 206.5 ns | 15.882 ns | 1 | 222 ns | 32 | 715 ns |
-//! | publish of a new load | upstreams | 45593.6 ns | 88.816 ns | 100 | 54475 ns | 10000 | 933753 ns |
-//! | publish of other models | models of each of 100 upstreams | 8099.9 ns | 4914.317 ns | 8 | 47414 ns | 512 | 2524230 ns |
-//! | one more waits, and leaves | who wait | 759.4 ns | 0.069 ns | 0 | 759 ns | 10000 | 1451 ns |
-//! | facts of a body: chat | KiB | 334.8 ns | 488.725 ns | 1 | 824 ns | 1024 | 500789 ns |
-//! | facts of a body: prose | KiB | 340.2 ns | 166.144 ns | 1 | 506 ns | 1024 | 170472 ns |
-//! | facts of a body: image | KiB | 520.8 ns | 52.985 ns | 1 | 574 ns | 1024 | 54777 ns |
+//! | pick, `seed`, affinity | upstreams | 153.9 ns | 0.411 ns | 100 | 195 ns | 10000 | 4262 ns |
+//! | pick, `seed`, miss | upstreams | 322.2 ns | 0.679 ns | 100 | 390 ns | 10000 | 7115 ns |
+//! | pick, `seed`, shed | upstreams | 111.5 ns | 0.165 ns | 100 | 128 ns | 10000 | 1765 ns |
+//! | pick, `balancer`, affinity | upstreams | 129.5 ns | 0.664 ns | 100 | 196 ns | 10000 | 6774 ns |
+//! | pick, `balancer`, miss | upstreams | 127.8 ns | 0.680 ns | 100 | 196 ns | 10000 | 6925 ns |
+//! | pick, `balancer`, shed | upstreams | 114.1 ns | 0.180 ns | 100 | 132 ns | 10000 | 1916 ns |
+//! | pick, `gateway`, affinity | upstreams | 143.0 ns | 1.008 ns | 100 | 244 ns | 10000 | 10218 ns |
+//! | pick, `gateway`, miss | upstreams | 141.9 ns | 0.982 ns | 100 | 240 ns | 10000 | 9965 ns |
+//! | pick, `gateway`, shed | upstreams | 106.9 ns | 0.235 ns | 100 | 130 ns | 10000 | 2452 ns |
+//! | pick, `gateway`, affinity | models of each upstream | 826.7 ns | -0.016 ns | 8 | 827 ns | 512 | 819 ns |
+//! | pick, `gateway`, affinity | adapters active at each upstream | 824.5 ns | -0.096 ns | 1 | 824 ns | 64 | 818 ns |
+//! | pick, tree of filters that keep nearly all | filters | 229.9 ns | 16.059 ns | 1 | 246 ns | 32 | 744 ns |
+//! | publish of a new load | upstreams | 44613.1 ns | 90.772 ns | 100 | 53690 ns | 10000 | 952337 ns |
+//! | publish of other models | models of each of 100 upstreams | 7607.7 ns | 4921.747 ns | 8 | 46982 ns | 512 | 2527542 ns |
+//! | one more waits, and leaves | who wait | 731.0 ns | 0.076 ns | 0 | 731 ns | 10000 | 1496 ns |
+//! | facts of a body: chat | KiB | 292.6 ns | 500.089 ns | 1 | 793 ns | 1024 | 512383 ns |
+//! | facts of a body: prose | KiB | 319.1 ns | 169.832 ns | 1 | 489 ns | 1024 | 174227 ns |
+//! | facts of a body: image | KiB | 496.4 ns | 53.742 ns | 1 | 550 ns | 1024 | 55529 ns |
 //! | memory of a board and of what it has published | upstreams | 15065.3 B | 2281.547 B | 100 | 243220 B | 10000 | 22830532 B |
 //! | memory of a board and of what it has published | models of each of 100 upstreams | 176804.0 B | 8302.000 B | 8 | 243220 B | 512 | 4427428 B |
 //!
@@ -45,18 +45,18 @@
 //! - **Bodies**: every byte is looked at once, as it comes; structure costs more than text, and text more than an image in base64. A body is
 //!   held until it is sent, within `limits.buffered_bodies`.
 //! - **Streams**: what an event costs does not depend on how many streams there are (rows `stream` in the README of `benches`): 1,000 of 50
-//!   events a second are 50,000 x 11.5 µs, 0.58 cores. An idle one costs memory alone (`goals -- --only streams`): 17.4 KiB, so 10,000 are 170 MiB.
+//!   events a second are 50,000 x 13 µs, 0.66 cores. An idle one costs memory alone (`goals -- --only streams`): 16.8 KiB, so 10,000 are 164 MiB.
 //! - **Who waits**: coming and leaving costs hardly more where thousands wait; a round of handing out asks one of those who are alike
 //!   (`cargo bench -p paddler-benches --bench scheduling -- round`).
-//! - **Cores**: picks take no lock, and write only where a place is taken. Each of two threads that pick keeps 0.99 of its speed, and 0.93 where it
+//! - **Cores**: picks take no lock, and write only where a place is taken. Each of two threads that pick keeps 0.97 of its speed, and 0.88 where it
 //!   takes and leaves a place, too, while a third one publishes 100 times a second (`goals -- --only threads`; more cores were not there). If each
-//!   more costs as much as the second, 8 of them do `8 x 0.99^7`, 7.5 times what one does, or 4.8 with places.
+//!   more costs as much as the second, 8 of them do `8 x 0.97^7`, 6.5 times what one does, or 3.3 with places.
 //! - **Routers**: they share nothing. Each looks at its upstreams, counts its own requests exactly, and those of others as of its last look.
 //!
 //! # One router
 //!
 //! Each upstream is a vLLM with a page of 52 KB, polled once a second; `CPU of a look` is what the router took for each of 1,000 that it polled four
-//! times a second, with the system's part, and `memory of an upstream` is what it held then.
+//! times a second, with the system's part and the snapshots that they bring; memory is what it held then, and with one of them.
 //!
 //! | one router, by upstreams | formula | 100 | 1,000 | 10,000 | 100,000 |
 //! |---|---|---:|---:|---:|---:|
@@ -64,19 +64,19 @@
 //! | looks at an upstream | k | 1.00 /s | 1.00 /s | 1.00 /s | 1.00 /s |
 //! | bytes from an upstream | k x bytes of a look | 0.05 MB/s | 0.05 MB/s | 0.05 MB/s | 0.05 MB/s |
 //! | looks of a router | n | 100 /s | 1000 /s | 10000 /s | 100000 /s |
-//! | CPU of looks | n x CPU of a look | 0.01 cores | 0.07 cores | 0.71 cores | 7.10 cores |
+//! | CPU of looks | n x CPU of a look | 0.01 cores | 0.11 cores | 1.12 cores | 11.21 cores |
 //! | bytes into a router | n x bytes of a look | 5.21 MB/s | 52.15 MB/s | 521 MB/s | 5215 MB/s |
-//! | a snapshot | fixed + n x each | 0.05 ms | 0.13 ms | 0.93 ms | 8.93 ms |
+//! | a snapshot | fixed + n x each | 0.05 ms | 0.14 ms | 0.95 ms | 9.12 ms |
 //! | snapshots | 1 / a snapshot, at most 100 | 100 /s | 100 /s | 100 /s | 100 /s |
-//! | CPU of snapshots | snapshots x a snapshot | 0.01 cores | 0.01 cores | 0.09 cores | 0.89 cores |
-//! | memory | n x memory of an upstream | 3.48 MiB | 34.82 MiB | 348 MiB | 3482 MiB |
-//! | a pick (`gateway`, miss), at all levels | fixed + n x each | 0.27 µs | 1.09 µs | 9.37 µs | 92.18 µs |
-//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.00 cores | 0.00 cores | 0.01 cores | 0.09 cores |
+//! | CPU of snapshots | snapshots x a snapshot | 0.01 cores | 0.01 cores | 0.10 cores | 0.91 cores |
+//! | memory | fixed + n x each | 14.70 MiB | 35.29 MiB | 241 MiB | 2300 MiB |
+//! | a pick (`gateway`, miss), at all levels | fixed + n x each | 0.24 µs | 1.12 µs | 9.97 µs | 98.38 µs |
+//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.00 cores | 0.00 cores | 0.01 cores | 0.10 cores |
 //!
-//! Proxying is not in it, and costs the same over one upstream and over thousands: 25 µs a small chat, 11.5 µs an event (rows `plain` and `stream` of
-//! the same README). 1,000 small chats a second are 0.025 cores, which is what looking at 255 upstreams costs, with the snapshots of it:
-//! `0.025 = 100 x fixed + n x (CPU of a look + 100 x each)`, with what a publish of a new load takes by the first table. Ten answers a second
-//! of 500 events each are 0.06 cores, nearly as the looks at 1,000.
+//! Proxying is not in it, and costs the same over one upstream and over thousands: 29 µs a small chat, 13 µs an event (rows `plain` and `stream` of
+//! the same README). 1,000 small chats a second are 0.029 cores, which is what looking at 200 upstreams costs, with the snapshots of it:
+//! `0.029 = 100 x fixed + n x (CPU of a look + 100 x each)`, with what a publish of a new load takes by the first table. Ten answers a second
+//! of 500 events each are 0.066 cores, as the looks at 590.
 //! So where answers are streamed, events are what costs, and few routers have so many upstreams that looking at them shows. To poll more
 //! rarely (`poll: {interval: 5s}`) divides that; where one router has all the traffic it loses little, since its own requests are counted at
 //! once.
@@ -99,23 +99,23 @@
 //! | looks at an upstream | k | 100 /s | 100 /s | 4.00 /s | 1.00 /s |
 //! | bytes from an upstream | k x bytes of a look | 5.21 MB/s | 0.03 MB/s | 0.21 MB/s | 0.05 MB/s |
 //! | looks of a router | n | 100000 /s | 100000 /s | 4000 /s | 1250 /s |
-//! | CPU of looks | n x CPU of a look | 7.10 cores | 17.00 cores | 0.28 cores | 0.09 cores |
+//! | CPU of looks | n x CPU of a look | 11.21 cores | 17.50 cores | 0.45 cores | 0.14 cores |
 //! | bytes into a router | n x bytes of a look | 5215 MB/s | 25.00 MB/s | 209 MB/s | 65.19 MB/s |
-//! | a snapshot | fixed + n x each | 8.93 ms | 8.93 ms | 0.40 ms | 0.16 ms |
+//! | a snapshot | fixed + n x each | 9.12 ms | 9.12 ms | 0.41 ms | 0.16 ms |
 //! | snapshots | 1 / a snapshot, at most 100 | 100 /s | 100 /s | 100 /s | 100 /s |
-//! | CPU of snapshots | snapshots x a snapshot | 0.89 cores | 0.89 cores | 0.04 cores | 0.02 cores |
-//! | memory | n x memory of an upstream | 3482 MiB | 3482 MiB | 139 MiB | 43.53 MiB |
-//! | a pick (`gateway`, miss), at all levels | fixed + n x each | 92.18 µs | 92.18 µs | 3.85 µs | 1.57 µs |
-//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.09 cores | 0.09 cores | 0.00 cores | 0.00 cores |
+//! | CPU of snapshots | snapshots x a snapshot | 0.91 cores | 0.91 cores | 0.04 cores | 0.02 cores |
+//! | memory | fixed + n x each | 2300 MiB | 2300 MiB | 104 MiB | 41.01 MiB |
+//! | a pick (`gateway`, miss), at all levels | fixed + n x each | 98.38 µs | 98.38 µs | 4.07 µs | 1.59 µs |
+//! | CPU of 1,000 picks a second | 1,000 x a pick | 0.10 cores | 0.10 cores | 0.00 cores | 0.00 cores |
 //!
 //! If all poll all, it breaks in this order:
 //!
 //! 1. **The engines**: a hundred pages a second from each, made beside the tokens.
-//! 2. **Network and CPU of polls**: gigabytes a second into each router, and several cores to take them in.
+//! 2. **Network and CPU of polls**: gigabytes a second into each router, and eleven cores to take them in.
 //! 3. **Snapshots**: the loop that builds them is one task, and has hardly time left for the events between them. What a pick sees is older by as much as
 //!    a snapshot takes.
 //! 4. **Memory**: some GiB, most of it connections and buffers for polls.
-//! 5. **Picks**: a tenth of a millisecond. No answer that takes a second shows it, but it is four times what proxying a small chat costs.
+//! 5. **Picks**: a tenth of a millisecond. No answer that takes a second shows it, but it is over three times what proxying a small chat costs.
 //!
 //! # What routers do not know of each other
 //!
@@ -140,7 +140,7 @@
 //!    Slots of an upstream are kept by the one or two that have it, and only the choice of a zone goes by what is a look old. It costs a second
 //!    hop, which is what proxying costs.
 //! 4. **Agents in the place of polls.** Each reads the page beside its engine and tells some hundred bytes, which takes the load from engines
-//!    and network. It does not take it from the router, where a word costs more than a poll: so with 2 or 3, not in their place.
+//!    and network. It does not take it from the router, where a word costs more than a poll (175 and 112 µs, each with the snapshots that it brings): so with 2 or 3, not in their place.
 //! 5. **Sampling.** A pick that looked at a few upstreams drawn at random would not grow at all. No tree does: `two_choices` draws from those that the
 //!    filters have left, and these have scanned. It would not find the last free slot of a full pool, and saves nothing that shows below
 //!    some 10,000 upstreams for a router.
