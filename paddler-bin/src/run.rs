@@ -22,7 +22,7 @@ use paddler_core::status::{
 };
 use paddler_core::upstream::http::Tcp;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::mpsc;
+use tokio::sync::{self, mpsc};
 use tokio::time::sleep;
 
 use crate::args::Serve;
@@ -196,6 +196,8 @@ impl Gateway {
         ));
         let address = listener.local_addr()?;
         desk.say_where(address, config.tls.as_ref());
+        let (leave, left) = sync::watch::channel(false);
+        let mut managed = None;
         if let Some(listener) = self.management {
             let address = listener.local_addr()?;
             let mut options = config.serve_options();
@@ -218,7 +220,7 @@ impl Gateway {
                 desk.router().published().clone(),
                 self.clock,
             ));
-            tokio::spawn(manage(listener, control.clone(), options));
+            managed = Some(tokio::spawn(manage(listener, control.clone(), options, left)));
         }
         // Who is asked and listens no more says so.
         if let Some((origin, hangups)) = origin {
@@ -234,6 +236,14 @@ impl Gateway {
         let mut options = config.serve_options();
         options.tls = self.tls;
         let served = desk.serve(listener, options, stop, stops.reach(2)).await?;
+        if let Some(managed) = managed {
+            leave.send_replace(true);
+            let managed = async { managed.await.unwrap_or(()) };
+            tokio::select! {
+                () = managed => {}
+                () = stops.reach(2) => {}
+            }
+        }
         // What has ended by now is to be in the log.
         control.exports.flush().await;
         if let Some(tape) = control.decisions.tape() {
@@ -311,7 +321,16 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     listener(address).map_err(hint)
 }
 
-async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOptions) {
+/// How long who follows something here may take to hear that it ends with the program.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Serves until it is `left`, and then until what goes on has ended, which is not waited for long.
+async fn manage(
+    listener: TcpListener,
+    control: Arc<Control>,
+    options: ServeOptions,
+    left: sync::watch::Receiver<bool>,
+) {
     let reach = api::Reach {
         local: listener
             .local_addr()
@@ -323,9 +342,15 @@ async fn manage(listener: TcpListener, control: Arc<Control>, options: ServeOpti
         let answer = hear_out(request, move |request| cors::answer(control, request, reach));
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    // It ends with the program.
-    let never = std::future::pending;
-    if let Err(error) = serve(listener, service, options, never(), never()).await {
+    let leaving = |mut left: sync::watch::Receiver<bool>| async move {
+        left.wait_for(|left| *left).await.ok();
+    };
+    let (stop, cut) = (leaving(left.clone()), leaving(left));
+    let cut = async {
+        cut.await;
+        sleep(FAREWELL).await;
+    };
+    if let Err(error) = serve(listener, service, options, stop, cut).await {
         tracing::error!(%error, "nobody listens for health, metrics and the management API any more");
     }
 }
