@@ -131,6 +131,12 @@ impl Line {
         }
     }
 
+    /// Whether the client has sent what nobody reads any more, such as a next request behind its last.
+    pub(super) fn has_unread(&self) -> bool {
+        self.tcp()
+            .is_some_and(|stream| stream.try_read(&mut [0]).is_ok_and(|bytes| bytes > 0))
+    }
+
     /// An answer was cut short: makes the end of the connection an error where a plain end would say that it is whole.
     pub(super) fn break_off(&self) {
         if let (true, Some(stream)) = (self.is_old(), self.tcp()) {

@@ -121,7 +121,7 @@ where
         // Who says the last word in one direction may go on to listen.
         return passing.await;
     }
-    if line.was_told_to_close() || result.is_err_and(|error| error.is_parse()) {
+    if line.was_told_to_close() || line.has_unread() || result.is_err_and(|error| error.is_parse()) {
         line.linger().await;
     }
 }

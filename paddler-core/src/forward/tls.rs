@@ -198,8 +198,11 @@ fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
         fault(key, problem)
     })?;
     // What a client needs to resume its session it keeps itself: rustls' own store has room for a hundred or so. Another
-    // certificate, or other clients' ones, come with other keys, so nothing is resumed that was agreed upon under those before.
-    config.ticketer = Ticketer::new().map_err(|error| fault(certificate, error.to_string()))?;
+    // certificate comes with other keys, so nothing is resumed that was agreed upon under the one before. Where clients have
+    // certificates, those are not looked at again in a session that is resumed: so that is not made easier there.
+    if settings.client_ca.is_none() {
+        config.ticketer = Ticketer::new().map_err(|error| fault(certificate, error.to_string()))?;
+    }
     config.alpn_protocols = PROTOCOLS.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(config)
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use paddler_core::forward::{Body, Keys};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 use super::client::{CHAT, Client, End, HANG, ask, chat, get, post};
 use super::stub::{Do, Stub, read_to_end};
@@ -213,5 +215,29 @@ async fn an_answer_before_all_of_its_request_was_taken_ends_its_connection() {
     assert!(read_to_end(first).await < size, "all of it was taken");
     asked.abort();
     drop(next);
+    world.quiet().await;
+}
+
+#[tokio::test]
+async fn what_comes_behind_the_last_request_costs_it_nothing_of_its_answer() {
+    // A socket that is closed with bytes unread takes back what it has not sent yet. There is no room for so much on the way, so it is
+    // still being written when they come.
+    let text = "x".repeat(8 << 20);
+    let stub = Stub::start([Do::ok(&text)]).await;
+    let world = Setup::new().start([spec("a", &stub.url)]).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut client = socket.connect(world.addr).await.unwrap();
+    let body = chat(1).to_string();
+    let length = body.len();
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    client.write_all((head + &body).as_bytes()).await.unwrap();
+    let mut got = Vec::new();
+    client.read_buf(&mut got).await.unwrap();
+    client.write_all(b"\r\n").await.unwrap();
+    let read = tokio::time::timeout(HANG, client.read_to_end(&mut got)).await;
+    read.expect("it ends").expect("it ends well");
+    assert!(got.ends_with(text.as_bytes()), "{} bytes came", got.len());
     world.quiet().await;
 }

@@ -203,7 +203,9 @@ impl Route {
         if let Some(dialled) = self.first_of(&addresses_now, deadline, &mut failed).await {
             return Ok(dialled);
         }
-        if let Some(ours) = failed.iter().find_map(|(_, error)| OutOfFiles::of(error)) {
+        let ours =
+            |failed: &[(SocketAddr, io::Error)]| failed.iter().find_map(|(_, error)| OutOfFiles::of(error));
+        if let Some(ours) = ours(&failed) {
             return Err(ours);
         }
         self.doubt();
@@ -215,7 +217,7 @@ impl Route {
                 return Ok(dialled);
             }
         }
-        Err(none_of(&failed))
+        Err(ours(&failed).unwrap_or_else(|| none_of(&failed)))
     }
 
     /// Each address has its share of the time that is left, so that one that is silent does not use up that of the others.
