@@ -387,8 +387,7 @@ async fn who_takes_back_most_requests_needs_a_new_connection() {
         let _begun = timeout(Duration::from_millis(1), &mut asked).await;
         sent += 1;
     }
-    // On a machine that is behind, some are taken back before they were seen, of which h2 allows 20.
-    assert!((20..2_000).contains(&sent), "{sent}");
+    assert!((100..2_000).contains(&sent), "{sent}");
     client.ended().await.ok();
     assert_eq!(get(world.addr, "/health").await.status, 200);
     eventually("all are gone", || world.waiting() == 0).await;
