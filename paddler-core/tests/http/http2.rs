@@ -372,7 +372,11 @@ async fn a_connection_without_streams_is_closed_after_a_while() {
 async fn who_takes_back_most_requests_needs_a_new_connection() {
     let engine = engine(slow().slots(1)).await;
     let world = Setup::new().queue(1000, HANG).start([of("a", &engine)]).await;
-    let mut client = Client::connect(world.addr).await;
+    // Answers that were on their way already are no fault of the client's own library, however late they come.
+    let mut client = Client::connect_as(world.addr, |builder| {
+        builder.max_concurrent_reset_streams(2_000);
+    })
+    .await;
     let mut sent = 0;
     while !client.connection.is_finished() && sent < 2_000 {
         let request = client
@@ -387,8 +391,8 @@ async fn who_takes_back_most_requests_needs_a_new_connection() {
         let _begun = timeout(Duration::from_millis(1), &mut asked).await;
         sent += 1;
     }
-    assert!((100..2_000).contains(&sent), "{sent}");
-    client.ended().await.ok();
+    let ended = client.ended().await;
+    assert!((100..2_000).contains(&sent), "{sent}, {ended:?}");
     assert_eq!(get(world.addr, "/health").await.status, 200);
     eventually("all are gone", || world.waiting() == 0).await;
 }

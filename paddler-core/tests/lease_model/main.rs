@@ -291,16 +291,22 @@ fn three_leases_of_adapters_in_cells() {
     });
 }
 
+/// How often whoever waits is called.
+fn calls(ledger: &Ledger) -> Arc<AtomicU32> {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    ledger.on_freed(move || {
+        counted.fetch_add(1, AcqRel);
+    });
+    calls
+}
+
 /// Who looks for room by the bits, finds none and waits, is called once there is some.
 #[test]
 fn the_last_room_is_taken_while_some_is_given_back() {
     model(3, || {
         let (ledger, tenant) = ledger(2);
-        let calls = Arc::new(AtomicU32::new(0));
-        let counted = calls.clone();
-        ledger.on_freed(move || {
-            counted.fetch_add(1, AcqRel);
-        });
+        let calls = calls(&ledger);
         let held = take(&ledger, tenant, BARE).unwrap();
         let taker = {
             let ledger = ledger.clone();
@@ -563,11 +569,7 @@ fn a_probe_that_ends_and_a_pause() {
 fn a_gate_that_opens_while_a_probe_goes_in_and_one_waits() {
     model(3, || {
         let (ledger, tenant) = ledger(8);
-        let calls = Arc::new(AtomicU32::new(0));
-        let counted = calls.clone();
-        ledger.on_freed(move || {
-            counted.fetch_add(1, AcqRel);
-        });
+        let calls = calls(&ledger);
         ledger.set_gate(PLACE, Gate::Probe, true);
         let taker = {
             let ledger = ledger.clone();
@@ -605,11 +607,7 @@ fn a_gate_that_opens_while_a_probe_goes_in_and_one_waits() {
 fn a_limit_falls_while_some_is_given_back() {
     model(3, || {
         let (ledger, tenant) = ledger(2);
-        let calls = Arc::new(AtomicU32::new(0));
-        let counted = calls.clone();
-        ledger.on_freed(move || {
-            counted.fetch_add(1, AcqRel);
-        });
+        let calls = calls(&ledger);
         let held = take(&ledger, tenant, BARE).unwrap();
         let other = {
             let ledger = ledger.clone();
