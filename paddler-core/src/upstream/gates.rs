@@ -38,8 +38,6 @@ pub(crate) enum Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Usual,
-    /// The same, where the gate looked shut for a moment: who waits is to look again.
-    HidRoom,
     /// As the one who finds out how it is.
     Probe(Probe),
 }
@@ -221,7 +219,7 @@ impl Gates {
             }
             Gate::Probe => {
                 put(&self.probing, lane, true);
-                self.show(lane, gate);
+                was_closed |= self.show(lane, gate);
             }
             Gate::Closed => {
                 put(&self.closed, lane, true);
@@ -237,18 +235,20 @@ impl Gates {
         !is_closed && (was_closed || rose)
     }
 
-    /// Has scans see whether the gate lets anybody in. Under the lock.
-    fn show(&self, lane: usize, gate: Gate) {
+    /// Has scans see whether the gate lets anybody in. Returns whether it looked shut, and does not any more. Under the lock.
+    fn show(&self, lane: usize, gate: Gate) -> bool {
         let closed = match gate {
             Gate::Open(_) | Gate::LastResort => false,
             Gate::Closed => true,
             Gate::Probe => self.right(lane).is_held(),
         };
-        put(&self.closed, lane, closed);
+        let was_closed = put(&self.closed, lane, closed);
         // Somebody may have become the probe in between, without the lock.
         if gate == Gate::Probe && self.right(lane).is_held() {
             put(&self.closed, lane, true);
+            return false;
         }
+        was_closed && !closed
     }
 
     fn right(&self, lane: usize) -> Right {
@@ -262,16 +262,17 @@ impl Gates {
         changed.ok().map(Right)
     }
 
-    /// Goes in, unless the gate is closed, by now or, for whoever has weight, by the one who probes.
-    pub(super) fn enter(&self, lane: usize, weight: u32, now: Moment) -> Option<Entry> {
+    /// Goes in, unless the gate is closed, by now or, for whoever has weight, by the one who probes. With whether it looked shut for a
+    /// moment, and does not any more: who waits is to look again, whatever came of this.
+    pub(super) fn enter(&self, lane: usize, weight: u32, now: Moment) -> (Option<Entry>, bool) {
         if weight == 0 && is_set(&self.probing, lane) {
-            return Some(Entry::Usual);
+            return (Some(Entry::Usual), false);
         }
         if is_set(&self.closed, lane) {
-            return None;
+            return (None, false);
         }
         if !is_set(&self.probing, lane) {
-            return Some(Entry::Usual);
+            return (Some(Entry::Usual), false);
         }
         let before = self.change_right(lane, |right| (!right.is_held()).then(|| right.taken(now)));
         let mine = before
@@ -279,8 +280,9 @@ impl Gates {
             .map(Probe);
         if let Some(mine) = mine {
             let closed = self.closed.fetch_or(1 << lane, AcqRel) >> lane & 1 == 1;
-            if !closed && is_set(&self.probing, lane) {
-                return Some(Entry::Probe(mine));
+            // The right may be void, and the gate be for probes again.
+            if !closed && is_set(&self.probing, lane) && self.holds_probe(lane, mine) {
+                return (Some(Entry::Probe(mine)), false);
             }
         }
         // The gate was changed on the way in, or somebody else was faster: what it is now counts.
@@ -289,14 +291,15 @@ impl Gates {
         if gate != Gate::Probe {
             self.free(lane, mine);
         }
-        self.show(lane, gate);
-        match gate {
-            Gate::Open(_) | Gate::LastResort => Some(Entry::HidRoom),
+        let hid_room = self.show(lane, gate);
+        let entry = match gate {
+            Gate::Open(_) | Gate::LastResort => Some(Entry::Usual),
             Gate::Probe => mine
                 .filter(|mine| self.holds_probe(lane, *mine))
                 .map(Entry::Probe),
             Gate::Closed => None,
-        }
+        };
+        (entry, hid_room)
     }
 
     /// Returns whether it was held.

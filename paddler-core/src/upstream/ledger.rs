@@ -287,14 +287,18 @@ impl Ledger {
             return None;
         }
         let (chunk, lane) = self.chunk(place);
-        let entry = chunk.gates.enter(lane, take.weight, now)?;
-        let taken = self.take((place, tenancy), take, Span::of(now), |reserves, lane| {
-            reserves.take(lane, tenancy, take.weight)
+        let (entry, hid_room) = chunk.gates.enter(lane, take.weight, now);
+        let taken = entry.and_then(|_| {
+            self.take((place, tenancy), take, Span::of(now), |reserves, lane| {
+                reserves.take(lane, tenancy, take.weight)
+            })
         });
-        if entry == Entry::HidRoom {
+        if hid_room {
             self.notify();
         }
-        let Entry::Probe(probe) = entry else { return taken };
+        let Some(Entry::Probe(probe)) = entry else {
+            return taken;
+        };
         if taken.is_none() {
             chunk.gates.return_probe(lane, probe);
         }

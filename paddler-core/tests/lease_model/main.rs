@@ -602,6 +602,43 @@ fn a_gate_that_opens_while_a_probe_goes_in_and_one_waits() {
     });
 }
 
+/// Nor does it stay shut, with nobody who probes, where it is for probes again by then.
+#[test]
+fn a_gate_that_opens_and_is_for_probes_again_while_one_goes_in() {
+    model(2, || {
+        let (ledger, tenant) = ledger(8);
+        let calls = calls(&ledger);
+        ledger.set_gate(PLACE, Gate::Probe, true);
+        let taker = {
+            let ledger = ledger.clone();
+            thread::spawn(move || take(&ledger, tenant, BARE))
+        };
+        let changer = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                for gate in [Gate::Open(None), Gate::Probe] {
+                    if ledger.set_gate(PLACE, gate, true) {
+                        ledger.notify();
+                    }
+                }
+            })
+        };
+        let before = calls.load(Acquire);
+        let saw_shut = ledger.marks(0).shut >> PLACE & 1 == 1;
+        let taken = taker.join().unwrap();
+        changer.join().unwrap();
+        if let Some(mut taken) = taken {
+            ledger.end_probe(&mut taken);
+            ledger.give_back(taken);
+        }
+        assert_eq!(ledger.marks(0).shut, 0, "the next one may be the probe");
+        if saw_shut {
+            assert!(calls.load(Acquire) > before, "who waits is told of it");
+        }
+        assert_zero(&ledger, tenant);
+    });
+}
+
 /// The same as for the last room, where the limit falls: nothing but `set_limit` itself can say so.
 #[test]
 fn a_limit_falls_while_some_is_given_back() {
