@@ -115,7 +115,8 @@ pub(crate) enum Command {
     Explain(look::Explain),
     /// Ask the router that runs here whether it can serve; ends with status 0 if it can.
     ///
-    /// It asks /readyz of the management listener, where the same flags, environment or file say that it is.
+    /// It asks /readyz of the management listener, where the same flags, environment or file say that it is. After a start it can
+    /// once an upstream has said that it is able to serve.
     Health(look::Health),
     /// Tell what another tree would have done with decisions that were written down (decisions.log in the config file).
     ///

@@ -18,8 +18,8 @@ use crate::page;
 /// How many seconds to wait before the API is asked again that has no place left.
 const ASK_AGAIN: HeaderValue = HeaderValue::from_static("5");
 
-/// `/metrics` for Prometheus, or of it `?name=FAMILY&name=...`; `/healthz`: the program is alive; `/readyz`: it can serve and is not about to stop; `/api/`: see
-/// [`api`]; `/`: see [`page`].
+/// `/metrics` for Prometheus, or of it `?name=FAMILY&name=...`; `/healthz`: the program is alive; `/readyz`: somebody was heard to be
+/// able to serve, and it is not about to stop; `/api/`: see [`api`]; `/`: see [`page`].
 pub(crate) async fn answer(control: Arc<Control>, request: Request<Body>, reach: Reach) -> Response<Body> {
     let (request, body) = request.into_parts();
     if api::has(request.uri.path()) {
@@ -47,7 +47,7 @@ pub(crate) async fn answer(control: Arc<Control>, request: Request<Body>, reach:
             (StatusCode::OK, "text/plain", "ready\n".to_owned())
         }
         (&Method::GET | &Method::HEAD, "/readyz") => {
-            let text = "not ready: no upstream is able to serve, or the program is stopping\n";
+            let text = "not ready: no upstream is known to be able to serve, or the program is stopping\n";
             (StatusCode::SERVICE_UNAVAILABLE, "text/plain", text.to_owned())
         }
         (_, path) if matches!(path, "/metrics" | "/healthz" | "/readyz") || page::file(path).is_some() => (

@@ -1,7 +1,7 @@
 //! Is it alive, and can it serve?
 //!
 //! By the gRPC health service, under the names that gateways ask for: `liveness` says that it answers; `readiness`, the
-//! ext_proc service and no name at all say that somebody can serve and it is not about to stop.
+//! ext_proc service and no name at all say that somebody was heard to be able to serve, and it is not about to stop.
 
 use std::time::Duration;
 

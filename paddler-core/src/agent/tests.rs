@@ -172,6 +172,35 @@ async fn who_says_nothing_for_three_beats_gets_nothing_and_leaves_after_six() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_is_able_before_an_agent_has_said_how_its_engine_is() {
+    let mut said_nothing = own("gpu-1", 1_000);
+    said_nothing.as_object_mut().unwrap().remove("report");
+    let rig = Rig::start();
+    let speaker = rig.stream("gpu-1", Dialect::Own);
+    speaker.says(said_nothing).await;
+    assert_eq!((rig.ids().len(), rig.snapshot().anyone_able()), (1, false));
+    speaker.says(own("gpu-1", 1_000)).await;
+    assert!(rig.snapshot().anyone_able());
+
+    // Nor for the moment that is between the two things that one message says.
+    let down = json!({"agent_name": "a", "error": "refused", "external_llamacpp_addr": "10.0.0.3:8080", "is_connect_error": true});
+    for (first, able) in [(down, false), (old(4, 0), true)] {
+        let rig = Rig::start();
+        let speaker = rig.stream(UUID, Dialect::Paddler1);
+        let message = Bytes::from(first.to_string());
+        speaker.to.send(message).await.unwrap();
+        let until = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < until {
+            let snapshot = rig.snapshot();
+            let heard = snapshot.iter().any(|(_, entry)| entry.report().is_some());
+            assert_eq!(snapshot.anyone_able(), heard && able);
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(rig.snapshot().iter().any(|(_, entry)| entry.report().is_some()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_beat_of_an_old_agent_is_learnt() {
     let rig = Rig::start();
     let speaker = rig.stream(UUID, Dialect::Paddler1);

@@ -176,7 +176,7 @@ pub(super) fn alias(
     )
 }
 
-/// Whether anyone can serve.
+/// Whether anyone can serve: what [`Router::is_ready`](super::Router::is_ready) says, with the reason.
 fn health(known: &Basis<'_>) -> Result<Response<Body>, Refusal> {
     let snapshot = known.snapshot;
     let anyone_able = snapshot.is_anyone_able(known.rules.falls_back());
@@ -192,7 +192,10 @@ fn health(known: &Basis<'_>) -> Result<Response<Body>, Refusal> {
             "every upstream is drained: let one back in",
         ))
     } else if !anyone_able {
-        Err(unavailable("unhealthy", "no upstream is able to serve"))
+        Err(unavailable(
+            "unhealthy",
+            "no upstream is known to be able to serve",
+        ))
     } else {
         Ok(json_response(&json!({"status": "ok"})))
     }

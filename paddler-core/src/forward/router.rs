@@ -300,7 +300,9 @@ impl Router {
         self.0.stopping.store(true, Relaxed);
     }
 
-    /// Whether anyone can serve and the router is not going away.
+    /// Whether anyone can serve, as far as is known, and the router is not going away. So it is not ready before the first upstream
+    /// was heard, unless it is one of those that are never asked: see [`Snapshot::anyone_able`](crate::status::Snapshot::anyone_able).
+    /// Once ready it stays so for whoever joins beside those that were heard; where all are others at once, until one of them was.
     pub fn is_ready(&self) -> bool {
         let falls_back = self.0.options.load().models.falls_back();
         !self.0.is_stopping() && self.0.published.load().is_anyone_able(falls_back)

@@ -10,7 +10,8 @@ use super::{Adapters, Entry, Health, ModelRoom, Report, Signal, Snapshot};
 use crate::upstream::{Abilities, Capability, LANES, ModelEntry, Models, UpstreamIndex, is_in, upstreams};
 
 impl Snapshot {
-    /// What all upstreams come to. `queued`: the requests that wait here for one of them.
+    /// What all upstreams come to. `queued`: the requests that wait here for one of them. Together they load until it was heard of one
+    /// that it is able to serve, as one engine does until its model is there.
     ///
     /// Room and load are those of the upstreams that are sent work now: neither drained, nor ejected, nor unable by their own
     /// word. Load is what they reported, corrected by our own requests. Where one of them does not say how much room it has,
@@ -45,6 +46,8 @@ impl Snapshot {
         let mut report = Report::new();
         report.health = Some(if usable.is_empty() {
             Health::Failing
+        } else if usable.iter().all(|(at, _)| self.is_awaited(at.0)) {
+            Health::Loading
         } else {
             Health::Ready
         });

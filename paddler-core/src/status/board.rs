@@ -140,6 +140,8 @@ pub struct StatusBoard {
     published: Published,
     generation: u64,
     last_publish: Moment,
+    /// Whether somebody asks the upstreams how they are.
+    polled: bool,
     /// The latest moment that it was told.
     now: Moment,
     dirty: bool,
@@ -162,7 +164,7 @@ impl StatusBoard {
             0,
             Moment::ZERO,
             in_force,
-            Vec::new(),
+            (Vec::new(), false),
             Arc::default(),
             Arc::default(),
         );
@@ -181,6 +183,7 @@ impl StatusBoard {
             published: Published::new(first),
             generation: 0,
             last_publish: Moment::ZERO,
+            polled: false,
             now: Moment::ZERO,
             dirty: false,
         }
@@ -200,6 +203,14 @@ impl StatusBoard {
     pub fn set_tree(&mut self, tree: impl Into<Arc<Tree>>) {
         self.tree = tree.into();
         self.dirty = true;
+    }
+
+    /// Whether somebody asks the upstreams how they are: who is asked is heard before anybody is known to be able to serve.
+    #[cfg(feature = "proxy")]
+    pub(super) fn set_polled(&mut self, polled: bool) {
+        // Of nobody there is nothing to say: whoever comes first is published at once.
+        self.dirty |= self.polled != polled && !self.by_id.is_empty();
+        self.polled = polled;
     }
 
     /// Takes an upstream out of every pick at once, without waiting for a publish, or lets it back in. What is open on
@@ -297,7 +308,7 @@ impl StatusBoard {
             self.generation,
             now,
             (self.health.clone(), self.tree.clone()),
-            self.entries.clone(),
+            (self.entries.clone(), self.polled),
             self.by_id.clone(),
             names.clone(),
         ));

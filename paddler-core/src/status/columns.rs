@@ -18,6 +18,8 @@ pub(crate) struct Columns {
     pub(crate) heard: Box<[u64]>,
     /// Not known to be unable to serve.
     pub(crate) able: Box<[u64]>,
+    /// Still to be heard from; empty where nobody is so.
+    pub(crate) awaited: Box<[u64]>,
     /// Answers for any model.
     pub(crate) any_model: Box<[u64]>,
     /// Has told which models it serves.
@@ -113,7 +115,8 @@ impl Reached<'_> {
 }
 
 impl Columns {
-    pub(crate) fn new(entries: &[Option<Arc<Entry>>]) -> Self {
+    /// `polled`: they are asked how they are.
+    pub(crate) fn new(entries: &[Option<Arc<Entry>>], polled: bool) -> Self {
         let many = entries.len().div_ceil(LANES);
         let n = many * LANES;
         let words = || vec![0u64; many].into_boxed_slice();
@@ -122,6 +125,7 @@ impl Columns {
             live: words(),
             heard: words(),
             able: words(),
+            awaited: Box::default(),
             any_model: words(),
             told_models: words(),
             by_name: Box::default(),
@@ -147,7 +151,7 @@ impl Columns {
         };
         for (place, entry) in entries.iter().enumerate() {
             if let Some(entry) = entry {
-                columns.fill(place, entry);
+                columns.fill(place, entry, polled);
             }
         }
         columns
@@ -164,13 +168,15 @@ impl Columns {
         Reached { live, not }
     }
 
-    fn fill(&mut self, place: usize, entry: &Entry) {
+    fn fill(&mut self, place: usize, entry: &Entry, polled: bool) {
         set(&mut self.live, place);
-        for (column, least) in [
-            (&mut self.by_name, Traffic::Named),
-            (&mut self.spare, Traffic::Fallback),
+        let traffic = entry.spec().traffic;
+        for (column, is_so) in [
+            (&mut self.by_name, traffic >= Traffic::Named),
+            (&mut self.spare, traffic >= Traffic::Fallback),
+            (&mut self.awaited, entry.is_awaited(polled)),
         ] {
-            if entry.spec().traffic >= least {
+            if is_so {
                 if column.is_empty() {
                     *column = vec![0; self.live.len()].into();
                 }

@@ -31,7 +31,7 @@ mod source;
 pub use board::{Applied, BoardOptions, StatusBoard};
 pub use change::Change;
 pub(crate) use columns::{UNKNOWN, Within};
-pub use event::{Failure, FailureKind, StatusEvent};
+pub use event::{Failure, FailureKind, StatusEvent, Unpolled};
 pub use names::ModelRow;
 pub use published::Published;
 pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
@@ -47,4 +47,4 @@ pub(crate) use poll::{Asker, Polled, Poller};
 #[cfg(feature = "proxy")]
 pub use refresh::{LoopEnded, StatusLoop};
 #[cfg(feature = "proxy")]
-pub use source::{FixedList, MemberList, Members, StatusSource, Unpolled};
+pub use source::{FixedList, MemberList, Members, StatusSource};

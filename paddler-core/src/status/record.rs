@@ -106,7 +106,7 @@ impl Snapshot {
             record.generation,
             record.published,
             (Arc::new(HealthBook::new(ledger, HealthRules::default())), tree),
-            entries,
+            (entries, false),
             Arc::new(by_id),
             names,
         ))

@@ -76,12 +76,13 @@ impl StatusLoop {
     /// # Panics
     /// When there is no tokio runtime.
     pub fn start(
-        board: StatusBoard,
+        mut board: StatusBoard,
         sources: Vec<Box<dyn StatusSource>>,
         connect: Arc<dyn Connect>,
         poll: Option<PollOptions>,
         clock: Clock,
     ) -> Self {
+        board.set_polled(poll.is_some());
         let published = board.published();
         let (events, incoming) = mpsc::channel(EVENTS);
         let (answers, polled) = mpsc::channel(EVENTS);
@@ -297,7 +298,10 @@ impl Keeper {
                 done.send(tells).ok();
             }
             Command::SetHealth(rules) => self.board.set_health(rules),
-            Command::SetPoll(poll) => self.polls.begin_anew(poll),
+            Command::SetPoll(poll) => {
+                self.board.set_polled(poll.is_some());
+                self.polls.begin_anew(poll);
+            }
         }
     }
 

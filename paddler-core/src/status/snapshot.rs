@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::columns::{Columns, Reached, UNKNOWN};
 use super::event::FailureKind;
 use super::names::{ModelRow, Names};
-use super::{Failure, Health, Report, Signal};
+use super::{Failure, Health, Report, Signal, Unpolled};
 use crate::Moment;
 use crate::health::{HealthBook, PoolHealth, Serves, UpstreamHealth};
 use crate::request::Facts;
@@ -187,6 +187,15 @@ impl Entry {
         limits.max_in_flight.or(slots).or(sequences)
     }
 
+    /// Whether it is not known yet how it is, and will be: it is `polled`, or its source tells. Of one that is there, cannot say it
+    /// and has its models written, nothing more need be known.
+    pub(super) fn is_awaited(&self, polled: bool) -> bool {
+        let is_asked = polled && !self.spec.is_never_asked();
+        let tells = is_asked || self.spec.extensions.get::<Unpolled>().is_some();
+        let is_there = self.failures > 0 && self.refused == 0;
+        self.report.is_none() && tells && !(is_there && self.spec.models.is_some())
+    }
+
     /// Whether it can be sent work, by its own word: it is there, and neither loads nor fails.
     pub(crate) fn is_able(&self) -> bool {
         let health = self.report().and_then(|report| report.health);
@@ -215,12 +224,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What these upstreams come to: all that a pick scans is derived from them here.
+    /// What these upstreams come to: all that a pick scans is derived from them here. `polled`: they are asked how they are.
     pub(crate) fn of(
         generation: u64,
         published: Moment,
         (health, tree): (Arc<HealthBook>, Arc<Tree>),
-        entries: Vec<Option<Arc<Entry>>>,
+        (entries, polled): (Vec<Option<Arc<Entry>>>, bool),
         by_id: Arc<HashMap<UpstreamId, UpstreamIndex>>,
         names: Arc<Names>,
     ) -> Self {
@@ -233,7 +242,7 @@ impl Snapshot {
             ledger: health.ledger().clone(),
             health,
             tree,
-            columns: Columns::new(&entries),
+            columns: Columns::new(&entries, polled),
             names,
             models_complete: !by_id.is_empty()
                 && known.all(|entry| fallback(entry) || entry.has_told_models()),
@@ -321,8 +330,12 @@ impl Snapshot {
             .filter_map(|(place, entry)| Some((UpstreamIndex(u32::try_from(place).ok()?), entry.as_ref()?)))
     }
 
-    /// Whether anyone is there who is not known to be unable to serve, and is not draining; who is only
+    /// Whether anyone is there who was heard to be able to serve, and is not draining; who is only
     /// [fallen back to](crate::upstream::Traffic::Fallback) does not count.
+    ///
+    /// Of one that is neither polled nor [told of](super::Unpolled) nobody will ever hear: it counts from the start, as does
+    /// [somebody else's API](crate::upstream::UpstreamSpec::is_hosted) whose models are written down. One that is there, and only
+    /// cannot say how it is, counts where its models are written down, too.
     pub fn anyone_able(&self) -> bool {
         self.is_anyone_able(false)
     }
@@ -331,7 +344,10 @@ impl Snapshot {
     pub(crate) fn is_anyone_able(&self, instead: bool) -> bool {
         let reached = self.columns.reached(true, instead).words();
         let mut able = reached.zip(&self.columns.able).enumerate();
-        able.any(|(chunk, (reached, able))| reached & able & !self.ledger.marks(chunk).drained != 0)
+        able.any(|(chunk, (reached, able))| {
+            let awaited = self.columns.awaited.get(chunk).copied().unwrap_or(0);
+            reached & able & !awaited & !self.ledger.marks(chunk).drained != 0
+        })
     }
 
     /// Whether there are upstreams that are not only fallen back to, and all are draining.
@@ -355,6 +371,11 @@ impl Snapshot {
 
     pub(crate) fn is_able(&self, place: u32) -> bool {
         crate::upstream::bit(&self.columns.able, place as usize)
+    }
+
+    /// Whether it is still to be heard how the upstream at a place is.
+    pub(crate) fn is_awaited(&self, place: u32) -> bool {
+        crate::upstream::bit(&self.columns.awaited, place as usize)
     }
 
     /// Whether any upstream that is there has room for anything.

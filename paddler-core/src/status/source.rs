@@ -39,10 +39,6 @@ pub trait StatusSource: fmt::Debug + Send + 'static {
     }
 }
 
-/// An extension of the spec of an upstream that is not polled: its source tells how it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unpolled;
-
 /// Upstreams that are known from the start and do not change.
 #[derive(Debug)]
 pub struct FixedList(std::vec::IntoIter<UpstreamSpec>);

@@ -349,7 +349,6 @@ impl UpstreamSpec {
     }
 
     /// Whether it is asked nothing at all: what it would be asked is written here.
-    #[cfg(feature = "proxy")]
     pub(crate) fn is_never_asked(&self) -> bool {
         self.is_hosted() && self.models.is_some()
     }

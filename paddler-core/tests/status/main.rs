@@ -13,4 +13,5 @@ mod log;
 mod members;
 mod page;
 mod polls;
+mod ready;
 mod rig;
