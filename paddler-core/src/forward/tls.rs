@@ -7,6 +7,7 @@ mod plain;
 
 use std::error::Error;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -162,8 +163,8 @@ fn read(settings: &ListenerTls) -> Result<ServerConfig, TlsError> {
         certificate,
         "its certificate and those between it and the root (`tls.certificate`)",
     )?;
-    let secret = pem::private_key(key, "the key of the certificate (`tls.key`)")
-        .map_err(|problem| fault(key, problem))?;
+    let secret = pem::private_key(File::open(key), "the key of the certificate (`tls.key`)")
+        .map_err(|problem| fault(key, problem.to_string()))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -214,7 +215,7 @@ const PROTOCOLS: &[&str] = &["h2", "http/1.1"];
 const PROTOCOLS: &[&str] = &["http/1.1"];
 
 fn certificates(file: &Path, which: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    pem::certificates(file, which).map_err(|problem| fault(file, problem))
+    pem::certificates(File::open(file), which).map_err(|problem| fault(file, problem.to_string()))
 }
 
 fn fault(file: &Path, problem: String) -> TlsError {

@@ -2,12 +2,14 @@
 //!
 //! Who it is, is always verified. The files that are named are read at the first connection, and again when they have
 //! changed: a certificate that is renewed needs no restart. One that cannot be read while it is replaced leaves the one
-//! before in force.
+//! before in force. Where this process has no file descriptor left to read one, that is held against no upstream.
 
 mod roots;
+#[cfg(test)]
+mod tests;
 mod words;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +24,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::dial::Io;
+use super::files::OutOfFiles;
 use crate::pem;
 use crate::upstream::{InvalidUrl, Tls, UpstreamId};
 
@@ -58,7 +61,25 @@ pub(super) struct TlsClient {
     name: ServerName<'static>,
     tls: Tls,
     offer: Offer,
+    disk: Disk,
     loaded: Mutex<Option<Loaded>>,
+}
+
+/// Where all that is read.
+#[derive(Debug, Clone, Copy)]
+struct Disk {
+    open: fn(&Path) -> io::Result<File>,
+    roots: fn() -> roots::Found,
+    /// The roots that all upstreams share.
+    shared: &'static roots::Shared,
+}
+
+impl Disk {
+    const OF_THIS_MACHINE: Self = Self {
+        open: |file| File::open(file),
+        roots: roots::find,
+        shared: &roots::OF_THIS_MACHINE,
+    };
 }
 
 #[derive(Debug, Clone)]
@@ -90,6 +111,7 @@ impl TlsClient {
             name,
             tls: tls.clone(),
             offer,
+            disk: Disk::OF_THIS_MACHINE,
             loaded: Mutex::new(None),
         })
     }
@@ -105,7 +127,7 @@ impl TlsClient {
         let config = tokio::task::spawn_blocking(move || client.config())
             .await
             .map_err(io::Error::other)?;
-        let mut config = config.map_err(io::Error::other)?;
+        let mut config = config?;
         if offer != self.offer {
             Arc::make_mut(&mut config).alpn_protocols = offer.protocols();
         }
@@ -118,7 +140,7 @@ impl TlsClient {
     }
 
     /// What is in force: what the files say, or said before they could not be read.
-    fn config(&self) -> Result<Arc<ClientConfig>, String> {
+    fn config(&self) -> io::Result<Arc<ClientConfig>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = self.stamps();
         if let Some(loaded) = &*loaded
@@ -126,16 +148,21 @@ impl TlsClient {
         {
             return Ok(loaded.config.clone());
         }
-        let config = match (read(&self.tls), &*loaded) {
-            (Ok(mut config), before) => {
+        let config = match (read(&self.tls, &self.disk), &*loaded) {
+            (Ok((mut config, is_whole)), before) => {
                 config.alpn_protocols = self.offer.protocols();
+                if !is_whole {
+                    return Ok(Arc::new(config));
+                }
                 if before.is_some() {
                     tracing::info!(upstream = %self.upstream, "the certificates have changed and were read again");
                 }
                 Arc::new(config)
             }
+            // They are read once there is a file descriptor again.
+            (Err(problem), Some(before)) if OutOfFiles::is(&problem) => return Ok(before.config.clone()),
             (Err(problem), Some(before)) => {
-                tracing::warn!(upstream = %self.upstream, problem, "the certificates have changed and cannot be read; those before stay in force");
+                tracing::warn!(upstream = %self.upstream, %problem, "the certificates have changed and cannot be read; those before stay in force");
                 before.config.clone()
             }
             (Err(problem), None) => return Err(problem),
@@ -168,42 +195,53 @@ impl TlsClient {
 /// # Errors
 /// Which file, what is wrong with it and what to do.
 pub fn check_tls(tls: &Tls) -> Result<(), String> {
-    read(tls).map(drop)
+    let read = read(tls, &Disk::OF_THIS_MACHINE);
+    read.map(drop).map_err(|problem| problem.to_string())
 }
 
-fn read(tls: &Tls) -> Result<ClientConfig, String> {
+/// What the files say. False: some of it could not be read now, so it is not to be kept.
+fn read(tls: &Tls, disk: &Disk) -> io::Result<(ClientConfig, bool)> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots(tls)?, provider.clone());
-    let verifier = verifier.build().map_err(|error| error.to_string())?;
+    let (roots, is_whole) = roots(tls, disk)?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
+    let verifier = verifier.build().map_err(io::Error::other)?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder
-        .map_err(|error| error.to_string())?
-        .with_webpki_verifier(verifier);
+    let builder = builder.map_err(io::Error::other)?.with_webpki_verifier(verifier);
     let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
-        return Ok(builder.with_no_client_auth());
+        return Ok((builder.with_no_client_auth(), is_whole));
     };
-    let chain = certificates(certificate, "our certificate")?;
-    let secret = pem::private_key(key, "the key of our certificate")
-        .map_err(|problem| format!("{} (our private key): {problem}", key.display()))?;
-    builder.with_client_auth_cert(chain, secret).map_err(|error| {
+    let chain = certificates(certificate, "our certificate", disk)?;
+    let secret = pem::private_key((disk.open)(key), "the key of our certificate");
+    let secret = secret.map_err(|problem| unusable(key, "our private key", &problem))?;
+    let config = builder.with_client_auth_cert(chain, secret).map_err(|error| {
         let [certificate, key] = [certificate, key].map(|file| file.display());
-        format!("{certificate} and {key} (our certificate and its key) do not go together: {error}")
-    })
+        io::Error::other(format!(
+            "{certificate} and {key} (our certificate and its key) do not go together: {error}"
+        ))
+    })?;
+    Ok((config, is_whole))
 }
 
-fn roots(tls: &Tls) -> Result<Arc<RootCertStore>, String> {
+fn roots(tls: &Tls, disk: &Disk) -> io::Result<(Arc<RootCertStore>, bool)> {
     let Some(file) = &tls.ca else {
-        return roots::OF_THIS_MACHINE.get(Instant::now(), roots::read);
+        return disk.shared.get(Instant::now(), disk.roots);
     };
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(file, "the CA")? {
+    for certificate in certificates(file, "the CA", disk)? {
         let wrong = |error| format!("{} (the CA) holds no usable certificate: {error}", file.display());
-        roots.add(certificate).map_err(wrong)?;
+        roots
+            .add(certificate)
+            .map_err(|error| io::Error::other(wrong(error)))?;
     }
-    Ok(Arc::new(roots))
+    Ok((Arc::new(roots), true))
 }
 
 /// What a PEM file holds, at least one.
-fn certificates(file: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    pem::certificates(file, what).map_err(|problem| format!("{} ({what}): {problem}", file.display()))
+fn certificates(file: &Path, what: &str, disk: &Disk) -> io::Result<Vec<CertificateDer<'static>>> {
+    pem::certificates((disk.open)(file), what).map_err(|problem| unusable(file, what, &problem))
+}
+
+fn unusable(file: &Path, what: &str, problem: &pem::Unusable) -> io::Error {
+    let ours = problem.unread().and_then(OutOfFiles::of);
+    ours.unwrap_or_else(|| io::Error::other(format!("{} ({what}): {problem}", file.display())))
 }

@@ -1,16 +1,28 @@
 //! Which roots does this machine trust?
 //!
 //! They are the same for each upstream that names none of its own, and some 200 KiB: all share one copy. They are read for an
-//! upstream's first connection, as files are, but once a minute at most: after a start many connect at once.
+//! upstream's first connection, as files are, but once a minute at most: after a start many connect at once. A part of them,
+//! since not all could be read just then, is for one connection alone, and nobody else is to find servers unknown by it.
 
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::RootCertStore;
 use tokio::time::Instant;
 
+use crate::upstream::http::OutOfFiles;
+
 /// For so long what was read counts for others too.
 const READ_FOR: Duration = Duration::from_secs(60);
+
+/// What was found of them.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) roots: RootCertStore,
+    /// Why some are missing that may be found another time.
+    pub(super) failed: Vec<io::Error>,
+}
 
 /// Roots that were read, and when.
 #[derive(Debug)]
@@ -20,51 +32,80 @@ pub(super) struct Shared(Mutex<Option<(Instant, Arc<RootCertStore>)>>);
 pub(super) static OF_THIS_MACHINE: Shared = Shared::new();
 
 impl Shared {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// Reads them, or takes those that were read a moment ago. Read anew and found to be the same, they are no second copy.
+    /// Reads them, or takes those that were read a moment ago. Read anew and found to be the same, they are no second copy. False:
+    /// they are not all, so they are not to be kept.
     pub(super) fn get(
         &self,
         now: Instant,
-        read: impl FnOnce() -> Result<RootCertStore, String>,
-    ) -> Result<Arc<RootCertStore>, String> {
+        read: impl FnOnce() -> Found,
+    ) -> io::Result<(Arc<RootCertStore>, bool)> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, roots)) = &*shared
             && now.saturating_duration_since(*at) < READ_FOR
         {
-            return Ok(roots.clone());
+            return Ok((roots.clone(), true));
         }
-        let new = read()?;
+        let Found { roots: new, failed } = read();
+        if let Some(ours) = failed.iter().find_map(OutOfFiles::of) {
+            return Err(ours);
+        }
+        match failed.first() {
+            Some(error) if new.is_empty() => {
+                let text = format!("the root certificates of this machine cannot be read: {error}");
+                return Err(io::Error::other(text));
+            }
+            Some(_) => return Ok((Arc::new(new), false)),
+            None if new.is_empty() => {
+                return Err(io::Error::other(
+                    "this machine has no root certificates: install them (ca-certificates), or name the CA in `tls.ca`",
+                ));
+            }
+            None => {}
+        }
         let roots = match shared.take() {
             Some((_, before)) if before.roots == new.roots => before,
             _ => Arc::new(new),
         };
         *shared = Some((now, roots.clone()));
-        Ok(roots)
+        Ok((roots, true))
     }
 }
 
 /// Reads those of this machine.
-pub(super) fn read() -> Result<RootCertStore, String> {
+pub(super) fn find() -> Found {
     let found = rustls_native_certs::load_native_certs();
+    let mut failed = Vec::new();
     for error in found.errors {
         tracing::debug!(%error, "a root certificate of this machine cannot be read");
+        if let rustls_native_certs::ErrorKind::Io { inner, .. } = error.kind
+            && !is_so_again(&inner)
+        {
+            failed.push(inner);
+        }
     }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        return Err("this machine has no root certificates: install them (ca-certificates), or name the CA in `tls.ca`".into());
-    }
-    Ok(roots)
+    Found { roots, failed }
+}
+
+/// Whether an error comes of how the machine is, whenever it is looked at: such a file is none of its roots.
+fn is_so_again(error: &io::Error) -> bool {
+    use ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    matches!(
+        error.kind(),
+        IsADirectory | NotADirectory | NotFound | PermissionDenied
+    )
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn roots(names: &[&str]) -> RootCertStore {
+    pub(in super::super) fn roots(names: &[&str]) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         for name in names {
             let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -82,28 +123,78 @@ mod tests {
         let shared = Shared::new();
         let start = Instant::now();
         let (one, other) = (roots(&["a", "b"]), roots(&["c"]));
-        let read_at = |seconds, found: Result<&RootCertStore, &str>| {
-            let found = found.cloned().map_err(str::to_owned);
-            shared.get(start + Duration::from_secs(seconds), move || found)
+        let read_at = |seconds, found: Option<&RootCertStore>| {
+            let roots = found.cloned().unwrap_or_else(RootCertStore::empty);
+            let found = Found {
+                roots,
+                failed: vec![],
+            };
+            let read = shared.get(start + Duration::from_secs(seconds), || found);
+            read.map(|(roots, is_whole)| {
+                assert!(is_whole);
+                roots
+            })
         };
-        // What cannot be read is not kept.
-        assert_eq!(read_at(0, Err("none")).unwrap_err(), "none");
-        let first = read_at(1, Ok(&one)).unwrap();
-        assert!(Arc::ptr_eq(&first, &read_at(60, Err("not read again")).unwrap()));
-        assert!(Arc::ptr_eq(&first, &read_at(61, Ok(&one)).unwrap()), "the same");
-        assert!(read_at(121, Err("gone")).is_err());
-        let new = read_at(122, Ok(&other)).unwrap();
+        // That there are none is not kept.
+        let none = read_at(0, None).unwrap_err();
+        assert!(none.to_string().contains("ca-certificates"), "{none}");
+        let first = read_at(1, Some(&one)).unwrap();
+        assert!(Arc::ptr_eq(&first, &read_at(60, None).unwrap()), "not read again");
+        assert!(Arc::ptr_eq(&first, &read_at(61, Some(&one)).unwrap()), "the same");
+        assert!(read_at(121, None).is_err());
+        let new = read_at(122, Some(&other)).unwrap();
         assert_eq!(new.roots, other.roots);
-        assert!(Arc::ptr_eq(&new, &read_at(123, Err("not read again")).unwrap()));
+        assert!(Arc::ptr_eq(&new, &read_at(123, None).unwrap()), "not read again");
     }
 
     #[test]
-    fn upstreams_without_a_ca_have_the_same_roots() {
-        let tls = crate::upstream::Tls::default();
-        let (one, other) = (
-            super::super::roots(&tls).unwrap(),
-            super::super::roots(&tls).unwrap(),
-        );
-        assert!(Arc::ptr_eq(&one, &other));
+    fn a_part_of_them_is_shared_with_nobody() {
+        let shared = Shared::new();
+        let start = Instant::now();
+        let (all, some) = (roots(&["a", "b"]), roots(&["a"]));
+        let read_at = |seconds, roots: &RootCertStore, failed: &[i32]| {
+            let failed = failed.iter().map(|code| io::Error::from_raw_os_error(*code));
+            let (roots, failed) = (roots.clone(), failed.collect());
+            shared.get(start + Duration::from_secs(seconds), || Found { roots, failed })
+        };
+        // An error of the disk.
+        let (part, is_whole) = read_at(0, &some, &[5]).unwrap();
+        assert_eq!((&part.roots, is_whole), (&some.roots, false));
+        let none = read_at(1, &RootCertStore::empty(), &[5]).unwrap_err();
+        assert!(none.to_string().contains("cannot be read"), "{none}");
+        let (whole, is_whole) = read_at(2, &all, &[]).unwrap();
+        assert_eq!((&whole.roots, is_whole), (&all.roots, true));
+        // Nor does it come in the place of what was whole, or last as that does.
+        let (part, is_whole) = read_at(62, &all, &[5]).unwrap();
+        assert!(!is_whole && !Arc::ptr_eq(&part, &whole));
+        let (again, _) = read_at(63, &all, &[]).unwrap();
+        assert!(Arc::ptr_eq(&again, &whole));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn where_no_file_descriptor_was_left_a_part_is_for_nobody() {
+        let (shared, start) = (Shared::new(), Instant::now());
+        for failed in [&[24][..], &[5, 23]] {
+            for found in [roots(&["a"]), RootCertStore::empty()] {
+                let failed = failed.iter().map(|code| io::Error::from_raw_os_error(*code));
+                let failed = failed.collect();
+                let read = shared.get(start, || Found { roots: found, failed });
+                assert!(OutOfFiles::is(&read.unwrap_err()));
+            }
+        }
+        let found = || Found {
+            roots: roots(&["a"]),
+            failed: vec![],
+        };
+        assert!(shared.get(start, found).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_so_whenever_it_is_read_keeps_nothing_back() {
+        let is_so_again = |kind: ErrorKind| is_so_again(&kind.into());
+        assert!(is_so_again(ErrorKind::PermissionDenied) && is_so_again(ErrorKind::NotFound));
+        assert!(!is_so_again(ErrorKind::OutOfMemory) && !is_so_again(ErrorKind::Interrupted));
+        assert!(!super::is_so_again(&io::Error::from_raw_os_error(24)));
     }
 }
