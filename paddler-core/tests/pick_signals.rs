@@ -15,11 +15,12 @@ use paddler_core::schedule::filters::{
     lora_active, lora_low_cost, lora_room, not, present, queue_depth, slot, within_best,
 };
 use paddler_core::schedule::{
-    Ask, Class, Cost, Filter, Node, Reason, Scratch, Signals, cost_fn, filter_fn, trees,
+    Ask, Class, Cost, Explanation, Filter, Node, Outcome, Reason, Record, Scratch, Signals, cost_fn,
+    filter_fn, trees,
 };
 use paddler_core::status::{Failure, FailureKind, Health, Report, Snapshot, StatusBoard, StatusEvent};
 use paddler_core::upstream::{Lease, ModelEntry, Models, UpstreamSpec};
-use pool::{Pool, adapters, corrected, count, kv, queue, report, slots, spec, tell, tree};
+use pool::{Pool, adapters, corrected, count, ids, kv, queue, report, slots, spec, tell, tree};
 
 fn kept(filter: impl Filter, reports: Vec<(&str, Report)>) -> Vec<String> {
     Pool::reporting(corrected([Node::prefer(filter), Node::random()]), reports)
@@ -748,6 +749,55 @@ fn prefill_product_weighs_prompts_under_way_with_requests() {
         ["a"],
         "a request without a prompt still sees load: 1 * 2 < 21 * 3"
     );
+}
+
+/// Whom a walk picks, and by what, and the same by its record, if its columns end with the last upstream.
+fn told_and_replayed(snapshot: &Snapshot, facts: &Facts<'_>) -> [(Outcome, Explanation); 2] {
+    let mut scratch = Scratch::default();
+    let [mut why, mut again] = [Explanation::default(), Explanation::default()];
+    let ask = Ask::new(facts, Moment::ZERO, 1);
+    let (outcome, record) = snapshot.pick_recorded(&ask, &mut scratch, &mut why);
+    let mut written = serde_json::to_value(&record).unwrap();
+    for column in ["weight", "limit", "requests", "prefill", "own_adapters"] {
+        let column = written["frozen"][column].as_array_mut().unwrap();
+        column.truncate(snapshot.len());
+    }
+    let cut: Record = serde_json::from_value(written).unwrap();
+    let replayed = snapshot.replay(&cut, &mut Scratch::default(), &mut again);
+    [(outcome, why), (replayed, again)]
+}
+
+#[test]
+fn a_record_that_ends_with_the_last_upstream_tells_of_its_prompts_and_adapters() {
+    let mut pool = Pool::of(corrected([Node::least(prefill_product())]), &["a", "b"]);
+    let snapshot = pool.publish();
+    let take = |snapshot: &Snapshot, name: &str, facts: Facts<'_>| {
+        let at = snapshot.index(name).unwrap();
+        snapshot.lease(at, &facts, Moment::ZERO).unwrap()
+    };
+    let prompts = [("a", 4_000), ("b", 10), ("b", 10)];
+    let _open = prompts.map(|(name, tokens)| take(&snapshot, name, Facts::new().tokens(tokens)));
+    let [told, replayed] = told_and_replayed(&snapshot, &Facts::new().tokens(100));
+    assert_eq!(
+        told.1.picked,
+        ids(&["b"]),
+        "a has fewer requests, and the long prompt"
+    );
+    assert_eq!(replayed, told);
+
+    let listed = ["v", "x", "y"].map(|name| ModelEntry::adapter(name, "base"));
+    let models = Models::Listed(listed.into_iter().collect());
+    let mut pool = Pool::new(corrected([Node::require(lora_room()), Node::random()]));
+    for name in ["a", "b"] {
+        pool = pool
+            .with(spec(name).models(models.clone()))
+            .says(name, with_adapters(Some(2), &["x"], &[]));
+    }
+    let snapshot = pool.publish();
+    let _open = take(&snapshot, "a", Facts::new().model("y"));
+    let [told, replayed] = told_and_replayed(&snapshot, &Facts::new().model("v"));
+    assert_eq!(told.1.survivors, ids(&["b"]), "ours takes the last place at a");
+    assert_eq!(replayed, told);
 }
 
 #[test]

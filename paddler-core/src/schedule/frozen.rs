@@ -90,7 +90,8 @@ impl TryFrom<Written> for Frozen {
             return Err("the columns `weight` and `limit` are not of one length");
         }
         let limit = |limit: Option<u32>| limit.map_or(Reserve::UNLIMITED, count);
-        let (requests, prefill) = (padded(written.requests, 0), padded(written.prefill, 0));
+        // Requests are read one upstream at a time, all else as whole words.
+        let (requests, prefill) = (written.requests, padded(written.prefill, 0));
         let own_adapters = padded(written.own_adapters, 0);
         let (words, _) = own_adapters.as_chunks::<LANES>();
         let more_than_none = |own: &[u8; LANES]| mask(u64::MAX, |lane| own[lane] > 0);

@@ -415,6 +415,42 @@ async fn who_leaves_and_who_takes_nothing_is_noticed_through_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_that_it_will_say_no_more_is_taken_to_have_left() {
+    let (ca, folder) = (Ca::new(), Folder::new());
+    let engine = engine(slow()).await;
+    let tls = Tls::open(folder.settings(&ca.sign("localhost"))).unwrap();
+    let setup = Setup::new().with(|setup| setup.serve.tls = Some(tls));
+    let world = setup.start([of("a", &engine)]).await;
+    for (cancelled, body) in [(1, stream(100)), (2, chat(100))] {
+        let mut client = connect(world.addr, &trusting(&ca, None, &[])).await.unwrap();
+        let body = body.to_string();
+        let request = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        eventually("it runs", || engine.stats().running == 1).await;
+        // TCP stays as it is, in both directions, and the client reads on.
+        client.get_mut().1.send_close_notify();
+        client.flush().await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(HANG, client.read_to_end(&mut answer)).await;
+        drop(read.expect("it goes on"));
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(
+            !answer.contains("[DONE]") && !answer.contains("usage"),
+            "{answer}"
+        );
+        eventually("the engine is rid of it", || {
+            engine.stats().cancelled == cancelled
+        })
+        .await;
+        world.quiet().await;
+    }
+    assert_eq!(world.router.metrics().cancellations(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_with_pauses_comes_to_its_end_through_tls() {
     let (ca, folder) = (Ca::new(), Folder::new());
     let engine = engine(quick().decode_tokens_per_second(100.0)).await;

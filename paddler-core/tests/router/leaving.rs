@@ -121,6 +121,26 @@ async fn in_the_middle_of_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_its_own_direction_alone() {
+    let engine = engine(slow().slots(1)).await;
+    let world = Setup::new().start([of("a", &engine)]).await;
+    for (cancelled, body) in [(1, stream(100)), (2, chat(100))] {
+        let mut client = Client::connect(world.addr).await;
+        client.post(CHAT, &body).await;
+        eventually("it runs", || engine.stats().running == 1).await;
+        client.says_no_more().await;
+        let (_, answer) = client.rest().await;
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(
+            !answer.contains("[DONE]") && !answer.contains("usage"),
+            "{answer}"
+        );
+        settles(&world, &engine, cancelled).await;
+    }
+    assert_eq!(world.router.metrics().cancellations(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_next_request_on_the_wire() {
     let engine = engine(slow().slots(1)).await;
     let world = Setup::new().start([of("a", &engine)]).await;

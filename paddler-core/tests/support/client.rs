@@ -70,7 +70,11 @@ impl Client {
             .unwrap();
     }
 
-    /// Sends a request with these header lines, each with its end.
+    /// Closes its direction, and may read on.
+    pub(crate) async fn says_no_more(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
     /// Writes to one who may have gone.
     pub(crate) async fn try_write(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.ok();
@@ -83,6 +87,7 @@ impl Client {
         !self.buffer.is_empty() || look.is_ok_and(|look| look.is_ok_and(|bytes| bytes > 0))
     }
 
+    /// Sends a request with these header lines, each with its end.
     pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let length = if body.is_empty() {
