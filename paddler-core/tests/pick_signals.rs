@@ -769,19 +769,25 @@ fn told_and_replayed(snapshot: &Snapshot, facts: &Facts<'_>) -> [(Outcome, Expla
 
 #[test]
 fn a_record_that_ends_with_the_last_upstream_tells_of_its_prompts_and_adapters() {
-    let mut pool = Pool::of(corrected([Node::least(prefill_product())]), &["a", "b"]);
+    // So many that costs are found for a whole word at once.
+    let names: Vec<_> = (0..20).map(|number| format!("upstream-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut pool = Pool::of(corrected([Node::least(prefill_product())]), &names);
     let snapshot = pool.publish();
     let take = |snapshot: &Snapshot, name: &str, facts: Facts<'_>| {
         let at = snapshot.index(name).unwrap();
         snapshot.lease(at, &facts, Moment::ZERO).unwrap()
     };
-    let prompts = [("a", 4_000), ("b", 10), ("b", 10)];
-    let _open = prompts.map(|(name, tokens)| take(&snapshot, name, Facts::new().tokens(tokens)));
+    let long = names[1..].iter().map(|name| (*name, 4_000));
+    let prompts = long.chain([(names[0], 10), (names[0], 10)]);
+    let _open: Vec<_> = prompts
+        .map(|(name, tokens)| take(&snapshot, name, Facts::new().tokens(tokens)))
+        .collect();
     let [told, replayed] = told_and_replayed(&snapshot, &Facts::new().tokens(100));
     assert_eq!(
         told.1.picked,
-        ids(&["b"]),
-        "a has fewer requests, and the long prompt"
+        ids(&names[..1]),
+        "the others have fewer requests, and long prompts"
     );
     assert_eq!(replayed, told);
 
