@@ -757,12 +757,12 @@ fn told_and_replayed(snapshot: &Snapshot, facts: &Facts<'_>) -> [(Outcome, Expla
     let [mut why, mut again] = [Explanation::default(), Explanation::default()];
     let ask = Ask::new(facts, Moment::ZERO, 1);
     let (outcome, record) = snapshot.pick_recorded(&ask, &mut scratch, &mut why);
-    let mut written = serde_json::to_value(&record).unwrap();
+    let mut written = serde_json::to_value(&record).expect("a record can be written");
     for column in ["weight", "limit", "requests", "prefill", "own_adapters"] {
-        let column = written["frozen"][column].as_array_mut().unwrap();
+        let column = written["frozen"][column].as_array_mut().expect("a column");
         column.truncate(snapshot.len());
     }
-    let cut: Record = serde_json::from_value(written).unwrap();
+    let cut: Record = serde_json::from_value(written).expect("a record of this form");
     let replayed = snapshot.replay(&cut, &mut Scratch::default(), &mut again);
     [(outcome, why), (replayed, again)]
 }
