@@ -112,7 +112,7 @@ impl Router {
         tried: &Tried,
     ) -> Result<Acquired, Refusal> {
         let (own, options) = (facts.clone(), self.options_in_force());
-        let mut chain = Chain::of(&own, &options.models, self.clock().now());
+        let mut chain = Chain::of(&own, &options.models, self.clock());
         let acquired = self.acquire_along(&mut chain, tried).await?;
         *facts = chain.facts().clone();
         facts.patience = own.patience;

@@ -17,6 +17,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
+use super::vain::HoldingBack;
+
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -158,7 +160,11 @@ impl HttpBody for Body {
                 Poll::Ready(Some(Ok(Frame::data(whole))))
             }
             Kind::Incoming(body) => {
-                let frame = Pin::new(body).poll_frame(cx);
+                let holding_back = HoldingBack::begin();
+                let frame = Pin::new(&mut *body).poll_frame(cx);
+                if body.is_end_stream() && matches!(frame, Poll::Ready(Some(Ok(_)))) {
+                    holding_back.in_vain();
+                }
                 frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
             Kind::Chunks { chunks, left } => {

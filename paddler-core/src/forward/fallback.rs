@@ -64,17 +64,17 @@ impl<'a> Chain<'a> {
     }
 
     /// Its own model, and what these rules say after it.
-    pub(super) fn of(own: &'a RequestFacts, rules: &ModelRules, now: Moment) -> Self {
-        Self::with(own, rules, now, None)
+    pub(super) fn of(own: &'a RequestFacts, rules: &ModelRules, clock: Clock) -> Self {
+        Self::with(own, rules, clock, None)
     }
 
     /// The same for a request that goes to whoever keeps what it builds on, and to nobody else. If another model has made that,
     /// it is the one that is there. However busy it is, nothing else is waited for.
-    pub(super) fn bound(own: &'a RequestFacts, rules: &ModelRules, now: Moment) -> Self {
-        Self::with(own, rules, now, Some(Duration::MAX))
+    pub(super) fn bound(own: &'a RequestFacts, rules: &ModelRules, clock: Clock) -> Self {
+        Self::with(own, rules, clock, Some(Duration::MAX))
     }
 
-    fn with(own: &'a RequestFacts, rules: &ModelRules, now: Moment, patience: Option<Duration>) -> Self {
+    fn with(own: &'a RequestFacts, rules: &ModelRules, clock: Clock, patience: Option<Duration>) -> Self {
         let mut chain = Self::alone(own);
         let wanted = patience;
         if let Some(fallback) = rules.fallback(own) {
@@ -85,7 +85,7 @@ impl<'a> Chain<'a> {
             } = fallback;
             (chain.others, chain.rule) = (models, Some(rule));
             chain.patience = wanted.unwrap_or(patience);
-            let until = chain.until(0, now);
+            let until = chain.until(0, clock.now());
             chain.ask(0, Some(until));
         }
         chain

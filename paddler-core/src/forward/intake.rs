@@ -8,13 +8,13 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use super::body::Body;
 #[cfg(feature = "decompress")]
 use super::decode::{self, Coding, Unread};
-use super::headers::length;
 use super::held::{Budget, Held};
 use super::options::RouterOptions;
 use super::pace::{GIVING_WAY, Gone, Late, Pace};
@@ -44,25 +44,24 @@ enum Look {
     Not,
 }
 
-/// Reads the body of a request.
+/// Reads the body of a request that began to come then.
 pub(super) async fn read(
     headers: &HeaderMap,
     kind: BodyKind,
-    body: Body,
+    (body, began): (Body, Instant),
     options: &RouterOptions,
     budget: Arc<Budget>,
 ) -> Result<Intake, Refusal> {
     let (look, coding) = look(headers, kind)?;
     let scanner = scanner(headers, (look, coding.is_some()), options)?;
-    let announced = length(headers).ok().flatten();
-    if announced.is_some_and(|bytes| bytes > options.max_body) {
+    if body.size_hint().lower() > options.max_body {
         return Err(too_large(options.max_body));
     }
     let mut scan = Scan { look, scanner };
     // Before what holds its bytes, so that it is dropped after that.
     let mut upload = Upload {
         gone: None,
-        pace: Pace::new(options.timeouts.body_idle, Instant::now()),
+        pace: Pace::new(options.timeouts.body_idle, began),
         body,
         budget: budget.clone(),
         options,
@@ -181,7 +180,9 @@ impl Upload<'_> {
             Ok(None) => Ok(None),
             Ok(Some(Ok(frame))) => {
                 let bytes = frame.into_data().map_err(|_| trailers())?;
-                self.pace.came(bytes.len(), Instant::now());
+                if !self.body.is_end_stream() {
+                    self.pace.came(bytes.len(), Instant::now());
+                }
                 Ok(Some(bytes))
             }
             Ok(Some(Err(error))) => {

@@ -164,6 +164,7 @@ mod trace;
 mod upgrade;
 mod upstream_key;
 mod usage;
+mod vain;
 mod vetting;
 mod waiting;
 mod woken;

@@ -26,6 +26,7 @@ use super::lane::{Answer, beside};
 use super::line::{Line, LineIo};
 use super::server::ServeOptions;
 use super::upgrade::Within;
+use super::vain::patiently;
 use super::vetting::vet;
 use super::woken::before;
 use crate::config::LEAST_HEAD;
@@ -274,7 +275,11 @@ where
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades()
     });
-    let result = match before(connection.as_mut(), pin!(stop)).await {
+    let served = {
+        let serve = pin!(patiently(connection.as_mut()));
+        before(serve, pin!(stop)).await
+    };
+    let result = match served {
         Some(result) => result,
         None => {
             connection.as_mut().graceful_shutdown();

@@ -156,7 +156,7 @@ async fn actual(states: [State; 3], patience: u64) -> End {
     }
     let facts = world.facts(MODELS[0]);
     let rules = rules(Duration::from_secs(patience));
-    let mut chain = Chain::of(&facts, &rules, world.clock.now());
+    let mut chain = Chain::of(&facts, &rules, world.clock);
     let result = chain.place(&world.places, &Tried::default(), world.clock).await;
     let name = |model: Option<&Arc<str>>| {
         MODELS
@@ -213,7 +213,7 @@ async fn who_leaves_is_out_of_the_queue_wherever_the_chain_is() {
     let rules = rules(Duration::from_secs(5));
     for seconds in [1, 6, 11] {
         let facts = world.facts(MODELS[0]);
-        let mut chain = Chain::of(&facts, &rules, world.clock.now());
+        let mut chain = Chain::of(&facts, &rules, world.clock);
         {
             let (tried, clock) = (Tried::default(), world.clock);
             let place = chain.place(&world.places, &tried, clock);
@@ -227,7 +227,7 @@ async fn who_leaves_is_out_of_the_queue_wherever_the_chain_is() {
     // And a place that was handed to somebody who has left is free again.
     let held = world.occupy(MODELS[0]).await;
     let facts = world.facts(MODELS[0]);
-    let (mut chain, tried) = (Chain::of(&facts, &rules, world.clock.now()), Tried::default());
+    let (mut chain, tried) = (Chain::of(&facts, &rules, world.clock), Tried::default());
     {
         let mut place = pin!(chain.place(&world.places, &tried, world.clock));
         let polled = std::future::poll_fn(|cx| Poll::Ready(place.as_mut().poll(cx))).await;
@@ -247,7 +247,7 @@ async fn what_nobody_could_serve_now_is_not_waited_for() {
     let rules = rules(Duration::from_secs(3_600));
     let began = Instant::now();
     let facts = world.facts(MODELS[0]);
-    let mut chain = Chain::of(&facts, &rules, world.clock.now());
+    let mut chain = Chain::of(&facts, &rules, world.clock);
     let mut tried = Tried::default();
     tried.add(UpstreamId::new(MODELS[1]).unwrap(), world.clock.now(), None);
     let place = chain.place(&world.places, &tried, world.clock).await.unwrap();
@@ -269,7 +269,7 @@ async fn whoever_serves_instead_has_the_model_though_the_tree_looks_at_none() {
         (second, first)
     };
     let (facts, rules) = (world.facts(MODELS[0]), rules(Duration::from_secs(5)));
-    let mut chain = Chain::of(&facts, &rules, world.clock.now());
+    let mut chain = Chain::of(&facts, &rules, world.clock);
     {
         // After 5 s it is served by whoever has the other model alone.
         let (tried, clock) = (Tried::default(), world.clock);
@@ -303,7 +303,7 @@ async fn who_can_go_elsewhere_sends_nobody_away_who_waits() {
         let mut facts = world.facts(MODELS[0]);
         facts.tenant = Some("b".into());
         let rules = rules(patience);
-        let mut chain = Chain::of(&facts, &rules, world.clock.now());
+        let mut chain = Chain::of(&facts, &rules, world.clock);
         let place = chain.place(&world.places, &Tried::default(), world.clock).await;
         assert_eq!(place.unwrap().lease.upstream().as_str(), MODELS[1]);
         assert!(waiting.iter().all(|waits| !waits.is_finished()) && world.waiting() == 2);
@@ -319,7 +319,7 @@ async fn where_all_are_gone_it_waits_for_its_own_to_come_back() {
     world.board.publish(world.clock.now());
     let facts = world.facts(MODELS[0]);
     let rules = rules(Duration::from_secs(5));
-    let (mut chain, tried) = (Chain::of(&facts, &rules, world.clock.now()), Tried::default());
+    let (mut chain, tried) = (Chain::of(&facts, &rules, world.clock), Tried::default());
     let places = world.places.clone();
     let clock = world.clock;
     let mut place = pin!(chain.place(&places, &tried, clock));
@@ -339,7 +339,7 @@ async fn whoever_comes_while_nobody_is_there_serves_what_he_can() {
     let facts = world.facts(MODELS[0]);
     let rules = rules(Duration::from_secs(5));
     let (places, clock, tried) = (world.places.clone(), world.clock, Tried::default());
-    let mut chain = Chain::of(&facts, &rules, clock.now());
+    let mut chain = Chain::of(&facts, &rules, clock);
     {
         let mut place = pin!(chain.place(&places, &tried, clock));
         assert!(
@@ -359,7 +359,7 @@ async fn attempts_in_vain_lead_on_and_come_to_an_end() {
     let world = World::new(MODELS, 9);
     let facts = world.facts(MODELS[0]);
     let rules = rules(Duration::from_secs(5));
-    let mut chain = Chain::of(&facts, &rules, world.clock.now());
+    let mut chain = Chain::of(&facts, &rules, world.clock);
     let mut seen = Vec::new();
     loop {
         let place = chain

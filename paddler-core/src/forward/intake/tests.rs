@@ -76,7 +76,14 @@ impl World {
         let (budget, options) = (self.budget.clone(), self.options.clone());
         tokio::spawn(async move {
             let headers = HeaderMap::new();
-            let read = read(&headers, BodyKind::Opaque, Body::new(body), &options, budget).await;
+            let read = read(
+                &headers,
+                BodyKind::Opaque,
+                (Body::new(body), Instant::now()),
+                &options,
+                budget,
+            )
+            .await;
             match read {
                 Ok(intake) => Ok(intake.held.bytes()),
                 Err(refusal) => Err((refusal.status.as_u16(), refusal.reason.to_string())),

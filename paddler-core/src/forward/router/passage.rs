@@ -150,6 +150,7 @@ impl Router {
         let ready = {
             let head = passage.head(came.parts, came.peer)?;
             let budget = inner.budget.clone();
+            let body = (body, arrival.began);
             let intake = intake::read(&head.parts.headers, route.body, body, options, budget).await?;
             passage.ready(head, intake, arrival)?
         };
@@ -273,10 +274,10 @@ impl<'a> Passage<'a> {
 
     /// The models that may serve it. What a model is asked about itself, such as for the tokens of a text, no other can answer.
     fn chain<'f>(&self, facts: &'f RequestFacts, can_change: bool, stays: bool) -> Chain<'f> {
-        let (rules, now) = (&self.options.models, self.inner.clock.now());
+        let (rules, clock) = (&self.options.models, self.inner.clock);
         match (can_change, stays) {
-            (true, false) => Chain::of(facts, rules, now),
-            (true, true) if facts.only.is_some() => Chain::bound(facts, rules, now),
+            (true, false) => Chain::of(facts, rules, clock),
+            (true, true) if facts.only.is_some() => Chain::bound(facts, rules, clock),
             _ => Chain::alone(facts),
         }
     }
