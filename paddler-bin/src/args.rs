@@ -116,7 +116,7 @@ pub(crate) enum Command {
     /// Ask the router that runs here whether it can serve; ends with status 0 if it can.
     ///
     /// It asks /readyz of the management listener, where the same flags, environment or file say that it is. After a start it can
-    /// once an upstream has said that it is able to serve.
+    /// serve once an upstream has said so of itself, or is one that is not asked.
     Health(look::Health),
     /// Tell what another tree would have done with decisions that were written down (decisions.log in the config file).
     ///

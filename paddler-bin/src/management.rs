@@ -43,13 +43,10 @@ pub(crate) async fn answer(control: Arc<Control>, request: Request<Body>, reach:
             figures(control.desk.clone(), request.uri.query()).await
         }
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
-        (&Method::GET | &Method::HEAD, "/readyz") if router.is_ready() => {
-            (StatusCode::OK, "text/plain", "ready\n".to_owned())
-        }
-        (&Method::GET | &Method::HEAD, "/readyz") => {
-            let text = "not ready: no upstream is known to be able to serve, or the program is stopping\n";
-            (StatusCode::SERVICE_UNAVAILABLE, "text/plain", text.to_owned())
-        }
+        (&Method::GET | &Method::HEAD, "/readyz") => match router.unready() {
+            None => (StatusCode::OK, "text/plain", "ready\n".to_owned()),
+            Some(why) => (why.status, "text/plain", format!("not ready: {}\n", why.message)),
+        },
         (_, path) if matches!(path, "/metrics" | "/healthz" | "/readyz") || page::file(path).is_some() => (
             StatusCode::METHOD_NOT_ALLOWED,
             "text/plain",

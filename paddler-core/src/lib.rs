@@ -145,7 +145,7 @@ assert_eq!(response.status(), 400, "a model is named by a string");
 | take an upstream out for a while | [`StatusLoop::set_draining`](status::StatusLoop::set_draining) |
 | change the list of upstreams | a [`MemberList`](status::MemberList) |
 | let engines tell of themselves | [`Agents`](agent::Agents) behind a listener; an [`Agent`](agent::Agent) beside the engine, or in its process |
-| tell yourself how an upstream is | a [`StatusSource`](status::StatusSource), with [`Unpolled`](status::Unpolled) on its specs |
+| tell yourself how an upstream is | a [`StatusSource`](status::StatusSource), with [`Unpolled`](status::Unpolled) on its specs: the router is not ready before it has told |
 | keep the last decisions, and write them down for a replay | a `Decisions` (feature `manage`) in [`RouterOptions::telemetry`](forward::RouterOptions::telemetry) |
 | read all of it from a config file | [`Config::read`](config::Config::read), then its `router_options()`, `board_options()`, `poll_options()` and `http_options()` |
 | connect, accept, encrypt in a way of your own | a [`Dial`](upstream::http::Dial), an [`Accept`](forward::Accept), `Tls` (feature `tls`) |

@@ -54,7 +54,8 @@ pub(crate) fn certificates(
     let all = all.map_err(unreadable)?;
     if all.is_empty() {
         let problem = format!("it holds no certificate; {which}, in PEM, should stand there");
-        return Err(Unusable::new(problem, Error::NoItemsFound));
+        let unread = None;
+        return Err(Unusable { problem, unread });
     }
     Ok(all)
 }

@@ -17,7 +17,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-use super::vain::HoldingBack;
+use super::spurious::DeferWake;
 
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -160,10 +160,13 @@ impl HttpBody for Body {
                 Poll::Ready(Some(Ok(Frame::data(whole))))
             }
             Kind::Incoming(body) => {
-                let holding_back = HoldingBack::begin();
+                // Of one without a length it is not seen which piece is the last.
+                let deferred = body.size_hint().exact().map(|_| DeferWake::begin());
                 let frame = Pin::new(&mut *body).poll_frame(cx);
-                if body.is_end_stream() && matches!(frame, Poll::Ready(Some(Ok(_)))) {
-                    holding_back.in_vain();
+                if let (Some(deferred), Poll::Ready(Some(Ok(_)))) = (deferred, &frame)
+                    && body.is_end_stream()
+                {
+                    deferred.discard();
                 }
                 frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }

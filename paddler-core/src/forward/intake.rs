@@ -44,7 +44,7 @@ enum Look {
     Not,
 }
 
-/// Reads the body of a request that began to come then.
+/// Reads the body of a request, which began to come at that time.
 pub(super) async fn read(
     headers: &HeaderMap,
     kind: BodyKind,
@@ -180,6 +180,7 @@ impl Upload<'_> {
             Ok(None) => Ok(None),
             Ok(Some(Ok(frame))) => {
                 let bytes = frame.into_data().map_err(|_| trailers())?;
+                // After the last of them nothing is waited for.
                 if !self.body.is_end_stream() {
                     self.pace.came(bytes.len(), Instant::now());
                 }

@@ -176,29 +176,38 @@ pub(super) fn alias(
     )
 }
 
-/// Whether anyone can serve: what [`Router::is_ready`](super::Router::is_ready) says, with the reason.
+/// Whether anyone can serve.
 fn health(known: &Basis<'_>) -> Result<Response<Body>, Refusal> {
-    let snapshot = known.snapshot;
-    let anyone_able = snapshot.is_anyone_able(known.rules.falls_back());
-    let unavailable =
-        |reason, message: &str| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason, message.to_owned());
-    if known.stopping {
-        Err(unavailable("stopping", "the router is shutting down"))
-    } else if snapshot.is_empty() {
-        Err(unavailable("no_upstream", "no upstream is known"))
-    } else if !anyone_able && snapshot.all_draining() {
-        Err(unavailable(
-            "draining",
-            "every upstream is drained: let one back in",
-        ))
-    } else if !anyone_able {
-        Err(unavailable(
-            "unhealthy",
-            "no upstream is known to be able to serve",
-        ))
-    } else {
-        Ok(json_response(&json!({"status": "ok"})))
+    match unready(known.snapshot, known.rules, known.stopping) {
+        Some(why) => Err(why),
+        None => Ok(json_response(&json!({"status": "ok"}))),
     }
+}
+
+/// Why no work should be sent here, if none should.
+pub(super) fn unready(snapshot: &Snapshot, rules: &ModelRules, stopping: bool) -> Option<Refusal> {
+    let anyone_able = snapshot.is_anyone_able(rules.falls_back());
+    let (reason, message) = if stopping {
+        ("stopping", "the router is shutting down".to_owned())
+    } else if snapshot.is_empty() {
+        ("no_upstream", "no upstream is known".to_owned())
+    } else if anyone_able {
+        return None;
+    } else if snapshot.all_draining() {
+        let message = "every upstream is drained: let one back in";
+        ("draining", message.to_owned())
+    } else {
+        let message = match (snapshot.awaited(), snapshot.len()) {
+            (0, _) => "no upstream is able to serve".to_owned(),
+            (unheard, all) => {
+                format!(
+                    "no upstream is known to be able to serve: {unheard} of {all} have not said yet how they are"
+                )
+            }
+        };
+        ("unhealthy", message)
+    };
+    Some(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason, message))
 }
 
 /// llama.cpp's form, since its clients are the ones that read the body of a failed health check.

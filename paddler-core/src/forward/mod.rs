@@ -154,6 +154,7 @@ mod sending;
 mod server;
 mod serving;
 mod shown;
+mod spurious;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -164,7 +165,6 @@ mod trace;
 mod upgrade;
 mod upstream_key;
 mod usage;
-mod vain;
 mod vetting;
 mod waiting;
 mod woken;

@@ -304,8 +304,15 @@ impl Router {
     /// was heard, unless it is one of those that are never asked: see [`Snapshot::anyone_able`](crate::status::Snapshot::anyone_able).
     /// Once ready it stays so for whoever joins beside those that were heard; where all are others at once, until one of them was.
     pub fn is_ready(&self) -> bool {
-        let falls_back = self.0.options.load().models.falls_back();
-        !self.0.is_stopping() && self.0.published.load().is_anyone_able(falls_back)
+        self.unready().is_none()
+    }
+
+    /// Why it is not ready, if it is not, as `/health` says it: `stopping`, `no_upstream`, `draining` (all upstreams are) or
+    /// `unhealthy`.
+    pub fn unready(&self) -> Option<Refusal> {
+        let options = self.0.options.load();
+        let snapshot = self.0.published.load();
+        local::unready(&snapshot, &options.models, self.0.is_stopping())
     }
 
     /// Tells a service who is at the other end of a connection that it alone serves, if it is a router: then no request has to

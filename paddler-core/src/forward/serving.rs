@@ -25,8 +25,8 @@ use super::http2;
 use super::lane::{Answer, beside};
 use super::line::{Line, LineIo};
 use super::server::ServeOptions;
+use super::spurious::deferrable;
 use super::upgrade::Within;
-use super::vain::patiently;
 use super::vetting::vet;
 use super::woken::before;
 use crate::config::LEAST_HEAD;
@@ -276,7 +276,7 @@ where
             .with_upgrades()
     });
     let served = {
-        let serve = pin!(patiently(connection.as_mut()));
+        let serve = pin!(deferrable(connection.as_mut()));
         before(serve, pin!(stop)).await
     };
     let result = match served {

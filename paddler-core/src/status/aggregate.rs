@@ -38,19 +38,20 @@ impl Snapshot {
     /// ```
     pub fn aggregate(&self, queued: u32) -> Report {
         let mut usable: Vec<_> = self.askable().filter(|(at, _)| self.is_sent_work(*at)).collect();
+        let health = if usable.is_empty() {
+            Health::Failing
+        } else if usable.iter().all(|(at, _)| self.is_awaited(at.0)) {
+            Health::Loading
+        } else {
+            Health::Ready
+        };
         // Who was never heard from is passed over by the trees, too, unless nobody was.
         let known = |entry: &Entry| entry.report().is_some() || entry.limit().is_some();
         if usable.iter().any(|(_, entry)| known(entry)) {
             usable.retain(|(_, entry)| known(entry));
         }
         let mut report = Report::new();
-        report.health = Some(if usable.is_empty() {
-            Health::Failing
-        } else if usable.iter().all(|(at, _)| self.is_awaited(at.0)) {
-            Health::Loading
-        } else {
-            Health::Ready
-        });
+        report.health = Some(health);
         self.load(&usable, queued, &mut report);
         report.kv_cache_usage = kv_cache(&usable);
         report.adapters = adapters(&usable);

@@ -18,7 +18,7 @@ pub(crate) struct Columns {
     pub(crate) heard: Box<[u64]>,
     /// Not known to be unable to serve.
     pub(crate) able: Box<[u64]>,
-    /// Still to be heard from; empty where nobody is so.
+    /// Still to be heard from, so not counted as able yet; empty where nobody is so.
     pub(crate) awaited: Box<[u64]>,
     /// Answers for any model.
     pub(crate) any_model: Box<[u64]>,

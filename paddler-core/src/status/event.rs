@@ -37,11 +37,6 @@ pub enum StatusEvent {
     },
 }
 
-/// An extension of the spec of an upstream that is not polled: its source tells how it is, and until it has, nobody is
-/// [able](super::Snapshot::anyone_able) for that one's sake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unpolled;
-
 /// Why an upstream could not say how it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {

@@ -31,12 +31,12 @@ mod source;
 pub use board::{Applied, BoardOptions, StatusBoard};
 pub use change::Change;
 pub(crate) use columns::{UNKNOWN, Within};
-pub use event::{Failure, FailureKind, StatusEvent, Unpolled};
+pub use event::{Failure, FailureKind, StatusEvent};
 pub use names::ModelRow;
 pub use published::Published;
 pub use record::{EntryRecord, InvalidSnapshot, SnapshotRecord};
 pub use report::{Adapters, Degraded, Health, ModelRoom, Report, Signal};
-pub use snapshot::{Entry, Snapshot};
+pub use snapshot::{Entry, Snapshot, Unpolled};
 
 #[cfg(feature = "proxy")]
 pub use dns::DnsList;

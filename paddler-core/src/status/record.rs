@@ -106,6 +106,7 @@ impl Snapshot {
             record.generation,
             record.published,
             (Arc::new(HealthBook::new(ledger, HealthRules::default())), tree),
+            // Nobody asks those in a record.
             (entries, false),
             Arc::new(by_id),
             names,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::columns::{Columns, Reached, UNKNOWN};
 use super::event::FailureKind;
 use super::names::{ModelRow, Names};
-use super::{Failure, Health, Report, Signal, Unpolled};
+use super::{Failure, Health, Report, Signal};
 use crate::Moment;
 use crate::health::{HealthBook, PoolHealth, Serves, UpstreamHealth};
 use crate::request::Facts;
@@ -20,6 +20,11 @@ use crate::upstream::{
 /// After this many failed connections in a row, nobody is there. One alone may be a dropped packet or a full backlog; a
 /// third would keep a dead machine among the candidates for another poll.
 pub(super) const UNREACHABLE_AFTER: u32 = 2;
+
+/// An extension of the spec of an upstream that is not polled: its source tells how it is, and until it has, nobody is
+/// [able](Snapshot::anyone_able) for that one's sake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpolled;
 
 /// One upstream with what it last said.
 #[derive(Debug, Clone)]
@@ -187,13 +192,16 @@ impl Entry {
         limits.max_in_flight.or(slots).or(sequences)
     }
 
-    /// Whether it is not known yet how it is, and will be: it is `polled`, or its source tells. Of one that is there, cannot say it
-    /// and has its models written, nothing more need be known.
+    /// Whether it is not known yet how it is, and will be: it is `polled`, or its source tells. Of one that answers what cannot be
+    /// read, and has its models written, nothing more need be known.
     pub(super) fn is_awaited(&self, polled: bool) -> bool {
+        if self.report.is_some() {
+            return false;
+        }
         let is_asked = polled && !self.spec.is_never_asked();
         let tells = is_asked || self.spec.extensions.get::<Unpolled>().is_some();
-        let is_there = self.failures > 0 && self.refused == 0;
-        self.report.is_none() && tells && !(is_there && self.spec.models.is_some())
+        let answers = |failure: &Failure| failure.kind == FailureKind::Unreadable;
+        tells && !(self.spec.models.is_some() && self.last_failure.as_ref().is_some_and(answers))
     }
 
     /// Whether it can be sent work, by its own word: it is there, and neither loads nor fails.
@@ -334,8 +342,8 @@ impl Snapshot {
     /// [fallen back to](crate::upstream::Traffic::Fallback) does not count.
     ///
     /// Of one that is neither polled nor [told of](super::Unpolled) nobody will ever hear: it counts from the start, as does
-    /// [somebody else's API](crate::upstream::UpstreamSpec::is_hosted) whose models are written down. One that is there, and only
-    /// cannot say how it is, counts where its models are written down, too.
+    /// [somebody else's API](crate::upstream::UpstreamSpec::is_hosted) whose models are written down. One that answers what cannot
+    /// be read counts where its models are written down, too; one that does not answer in time does not.
     pub fn anyone_able(&self) -> bool {
         self.is_anyone_able(false)
     }
@@ -376,6 +384,13 @@ impl Snapshot {
     /// Whether it is still to be heard how the upstream at a place is.
     pub(crate) fn is_awaited(&self, place: u32) -> bool {
         crate::upstream::bit(&self.columns.awaited, place as usize)
+    }
+
+    /// How many are.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn awaited(&self) -> usize {
+        let each = self.columns.awaited.iter();
+        each.map(|word| word.count_ones() as usize).sum()
     }
 
     /// Whether any upstream that is there has room for anything.

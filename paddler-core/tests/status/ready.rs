@@ -99,13 +99,19 @@ async fn requests_before_that_wait_for_it_as_long_as_a_start_may_take() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_not_there_or_fails_makes_nobody_ready() {
-    let refuses = Fake::new(|_, _| Reply::Refuses);
-    let fails = Fake::new(|_, _| Reply::Says(500, "{}".into()));
-    let hangs = Fake::new(|_, _| Reply::Hangs);
-    for fake in [refuses, fails, hangs] {
+    let refuses = || Fake::new(|_, _| Reply::Refuses);
+    let fails = || Fake::new(|_, _| Reply::Says(500, "{}".into()));
+    let hangs = || Fake::new(|_, _| Reply::Hangs);
+    for (fake, models) in [
+        (refuses(), None),
+        (refuses(), Some(listed("m"))),
+        (fails(), None),
+        (hangs(), None),
+        (hangs(), Some(listed("m"))),
+    ] {
         let net = Net::of([("http://a", fake.clone())]);
         let mut upstream = spec("a", "http://a");
-        upstream.engine = Engine::Llamacpp;
+        (upstream.engine, upstream.models) = (Engine::Llamacpp, models);
         let (rig, router) = router(net, fixed([upstream]), Some(PollOptions::default()));
         for _ in 0..200 {
             assert!(!is_ready(&router).await, "{:?}", rig.snapshot().record());
@@ -127,6 +133,22 @@ async fn one_that_is_there_and_cannot_say_how_it_is_counts_if_its_models_are_wri
     rig.entry("a", "a poll in vain", |entry| entry.failures() > 0)
         .await;
     assert!(is_ready(&router).await, "nothing more will be known of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_a_limit_speaks_for_nobody_else() {
+    let net = Net::of([
+        ("http://a", Fake::new(|_, _| Reply::Hangs)),
+        ("http://b", Fake::new(|_, _| Reply::ok("<html>"))),
+    ]);
+    let specs = [
+        spec("a", "http://a").max_in_flight(4),
+        spec("b", "http://b").models(listed("m")),
+    ];
+    let (rig, router) = router(net, fixed(specs), Some(PollOptions::default()));
+    rig.entry("b", "a poll in vain", |entry| entry.failures() > 0)
+        .await;
+    assert!(is_ready(&router).await, "b has answered, and a has not");
 }
 
 #[tokio::test(start_paused = true)]

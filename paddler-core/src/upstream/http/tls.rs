@@ -28,6 +28,7 @@ use super::files::OutOfFiles;
 use crate::pem;
 use crate::upstream::{InvalidUrl, Tls, UpstreamId};
 
+use roots::Roots;
 pub(super) use words::refused_us;
 
 /// What is offered to speak, the liked best first.
@@ -149,9 +150,9 @@ impl TlsClient {
             return Ok(loaded.config.clone());
         }
         let config = match (read(&self.tls, &self.disk), &*loaded) {
-            (Ok((mut config, is_whole)), before) => {
+            (Ok((mut config, partial)), before) => {
                 config.alpn_protocols = self.offer.protocols();
-                if !is_whole {
+                if partial {
                     return Ok(Arc::new(config));
                 }
                 if before.is_some() {
@@ -199,16 +200,16 @@ pub fn check_tls(tls: &Tls) -> Result<(), String> {
     read.map(drop).map_err(|problem| problem.to_string())
 }
 
-/// What the files say. False: some of it could not be read now, so it is not to be kept.
+/// What the files say. True: some of it could not be read now, so it is not to be kept.
 fn read(tls: &Tls, disk: &Disk) -> io::Result<(ClientConfig, bool)> {
     let provider = Arc::new(ring::default_provider());
-    let (roots, is_whole) = roots(tls, disk)?;
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
+    let Roots { store, partial } = roots(tls, disk)?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(store, provider.clone());
     let verifier = verifier.build().map_err(io::Error::other)?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(io::Error::other)?.with_webpki_verifier(verifier);
     let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
-        return Ok((builder.with_no_client_auth(), is_whole));
+        return Ok((builder.with_no_client_auth(), partial));
     };
     let chain = certificates(certificate, "our certificate", disk)?;
     let secret = pem::private_key((disk.open)(key), "the key of our certificate");
@@ -219,21 +220,24 @@ fn read(tls: &Tls, disk: &Disk) -> io::Result<(ClientConfig, bool)> {
             "{certificate} and {key} (our certificate and its key) do not go together: {error}"
         ))
     })?;
-    Ok((config, is_whole))
+    Ok((config, partial))
 }
 
-fn roots(tls: &Tls, disk: &Disk) -> io::Result<(Arc<RootCertStore>, bool)> {
+fn roots(tls: &Tls, disk: &Disk) -> io::Result<Roots> {
     let Some(file) = &tls.ca else {
         return disk.shared.get(Instant::now(), disk.roots);
     };
-    let mut roots = RootCertStore::empty();
+    let mut store = RootCertStore::empty();
     for certificate in certificates(file, "the CA", disk)? {
         let wrong = |error| format!("{} (the CA) holds no usable certificate: {error}", file.display());
-        roots
+        store
             .add(certificate)
             .map_err(|error| io::Error::other(wrong(error)))?;
     }
-    Ok((Arc::new(roots), true))
+    Ok(Roots {
+        store: Arc::new(store),
+        partial: false,
+    })
 }
 
 /// What a PEM file holds, at least one.

@@ -1,8 +1,9 @@
 //! Which roots does this machine trust?
 //!
 //! They are the same for each upstream that names none of its own, and some 200 KiB: all share one copy. They are read for an
-//! upstream's first connection, as files are, but once a minute at most: after a start many connect at once. A part of them,
-//! since not all could be read just then, is for one connection alone, and nobody else is to find servers unknown by it.
+//! upstream's first connection, as files are, but once a minute at most: after a start many connect at once. Where not all could
+//! be read just then, those from before stay in force; where there are none, the part counts for that minute, and no upstream
+//! keeps it.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,9 +25,17 @@ pub(super) struct Found {
     pub(super) failed: Vec<io::Error>,
 }
 
+/// Roots to trust.
+#[derive(Debug, Clone)]
+pub(super) struct Roots {
+    pub(super) store: Arc<RootCertStore>,
+    /// Not all could be read, so they are not to be kept.
+    pub(super) partial: bool,
+}
+
 /// Roots that were read, and when.
 #[derive(Debug)]
-pub(super) struct Shared(Mutex<Option<(Instant, Arc<RootCertStore>)>>);
+pub(super) struct Shared(Mutex<Option<(Instant, Roots)>>);
 
 /// Those of this machine.
 pub(super) static OF_THIS_MACHINE: Shared = Shared::new();
@@ -36,42 +45,53 @@ impl Shared {
         Self(Mutex::new(None))
     }
 
-    /// Reads them, or takes those that were read a moment ago. Read anew and found to be the same, they are no second copy. False:
-    /// they are not all, so they are not to be kept.
-    pub(super) fn get(
-        &self,
-        now: Instant,
-        read: impl FnOnce() -> Found,
-    ) -> io::Result<(Arc<RootCertStore>, bool)> {
+    /// Reads them, or takes those that were read a moment ago. Read anew and found to be the same, they are no second copy.
+    pub(super) fn get(&self, now: Instant, read: impl FnOnce() -> Found) -> io::Result<Roots> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, roots)) = &*shared
             && now.saturating_duration_since(*at) < READ_FOR
         {
-            return Ok((roots.clone(), true));
+            return Ok(roots.clone());
         }
-        let Found { roots: new, failed } = read();
-        if let Some(ours) = failed.iter().find_map(OutOfFiles::of) {
-            return Err(ours);
-        }
-        match failed.first() {
-            Some(error) if new.is_empty() => {
-                let text = format!("the root certificates of this machine cannot be read: {error}");
-                return Err(io::Error::other(text));
-            }
-            Some(_) => return Ok((Arc::new(new), false)),
-            None if new.is_empty() => {
-                return Err(io::Error::other(
-                    "this machine has no root certificates: install them (ca-certificates), or name the CA in `tls.ca`",
-                ));
-            }
-            None => {}
-        }
-        let roots = match shared.take() {
-            Some((_, before)) if before.roots == new.roots => before,
-            _ => Arc::new(new),
+        let found = read();
+        let before = shared
+            .as_ref()
+            .map(|(_, roots)| roots)
+            .filter(|roots| !roots.partial);
+        let roots = match (before, found.failed.is_empty()) {
+            (Some(before), false) => before.clone(),
+            (Some(before), true) if before.store.roots == found.roots.roots => before.clone(),
+            _ => found.whatever_it_is()?,
         };
         *shared = Some((now, roots.clone()));
-        Ok((roots, true))
+        Ok(roots)
+    }
+}
+
+impl Found {
+    /// What was found, if that is anything.
+    fn whatever_it_is(self) -> io::Result<Roots> {
+        if let Some(ours) = self.failed.iter().find_map(OutOfFiles::of) {
+            return Err(ours);
+        }
+        let text = match self.failed.first() {
+            Some(error) if self.roots.is_empty() => {
+                format!("the root certificates of this machine cannot be read: {error}")
+            }
+            None if self.roots.is_empty() => {
+                "this machine has no root certificates: install them (ca-certificates), or name the CA in `tls.ca`".into()
+            }
+            error => {
+                if let Some(error) = error {
+                    tracing::warn!(%error, "not all root certificates of this machine can be read: whom the others speak for is not trusted until they can be");
+                }
+                return Ok(Roots {
+                    store: Arc::new(self.roots),
+                    partial: error.is_some(),
+                });
+            }
+        };
+        Err(io::Error::other(text))
     }
 }
 
@@ -130,9 +150,9 @@ pub(super) mod tests {
                 failed: vec![],
             };
             let read = shared.get(start + Duration::from_secs(seconds), || found);
-            read.map(|(roots, is_whole)| {
-                assert!(is_whole);
-                roots
+            read.map(|roots| {
+                assert!(!roots.partial);
+                roots.store
             })
         };
         // That there are none is not kept.
@@ -148,27 +168,36 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_part_of_them_is_shared_with_nobody() {
+    fn a_part_of_them_counts_for_a_minute_where_there_are_none_from_before() {
         let shared = Shared::new();
         let start = Instant::now();
-        let (all, some) = (roots(&["a", "b"]), roots(&["a"]));
+        let (all, some, none) = (roots(&["a", "b"]), roots(&["a"]), RootCertStore::empty());
         let read_at = |seconds, roots: &RootCertStore, failed: &[i32]| {
             let failed = failed.iter().map(|code| io::Error::from_raw_os_error(*code));
             let (roots, failed) = (roots.clone(), failed.collect());
             shared.get(start + Duration::from_secs(seconds), || Found { roots, failed })
         };
         // An error of the disk.
-        let (part, is_whole) = read_at(0, &some, &[5]).unwrap();
-        assert_eq!((&part.roots, is_whole), (&some.roots, false));
-        let none = read_at(1, &RootCertStore::empty(), &[5]).unwrap_err();
-        assert!(none.to_string().contains("cannot be read"), "{none}");
-        let (whole, is_whole) = read_at(2, &all, &[]).unwrap();
-        assert_eq!((&whole.roots, is_whole), (&all.roots, true));
-        // Nor does it come in the place of what was whole, or last as that does.
-        let (part, is_whole) = read_at(62, &all, &[5]).unwrap();
-        assert!(!is_whole && !Arc::ptr_eq(&part, &whole));
-        let (again, _) = read_at(63, &all, &[]).unwrap();
-        assert!(Arc::ptr_eq(&again, &whole));
+        let error = read_at(0, &none, &[5]).unwrap_err();
+        assert!(error.to_string().contains("cannot be read"), "{error}");
+        let part = read_at(1, &some, &[5]).unwrap();
+        assert_eq!((&part.store.roots, part.partial), (&some.roots, true));
+        let again = read_at(60, &all, &[]).unwrap();
+        assert!(
+            Arc::ptr_eq(&part.store, &again.store) && again.partial,
+            "not read again"
+        );
+        let another = read_at(61, &some, &[5]).unwrap();
+        assert!(!Arc::ptr_eq(&part.store, &another.store) && another.partial);
+        let whole = read_at(121, &all, &[]).unwrap();
+        assert_eq!((&whole.store.roots, whole.partial), (&all.roots, false));
+        // What was whole stays in force, whatever is found instead; for another minute, too.
+        for (seconds, found, failed) in [(181, &some, 5), (241, &none, 5), (301, &all, 24)] {
+            for seconds in [seconds, seconds + 59] {
+                let roots = read_at(seconds, found, &[failed]).unwrap();
+                assert!(Arc::ptr_eq(&roots.store, &whole.store) && !roots.partial);
+            }
+        }
     }
 
     #[cfg(unix)]
@@ -187,7 +216,7 @@ pub(super) mod tests {
             roots: roots(&["a"]),
             failed: vec![],
         };
-        assert!(shared.get(start, found).unwrap().1);
+        assert!(!shared.get(start, found).unwrap().partial);
     }
 
     #[test]

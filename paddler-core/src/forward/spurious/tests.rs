@@ -29,8 +29,8 @@ impl Wake for Counted {
 }
 
 impl Counted {
-    fn patient(self: &Arc<Self>) -> Waker {
-        Arc::new(Patient(self.clone().into())).into()
+    fn deferrable(self: &Arc<Self>) -> Waker {
+        Arc::new(Deferrable(self.clone().into())).into()
     }
 
     fn take(&self) -> usize {
@@ -39,53 +39,53 @@ impl Counted {
 }
 
 #[test]
-fn who_is_held_back_is_woken_later_unless_that_is_in_vain() {
+fn who_is_deferred_is_woken_later_unless_that_is_spurious() {
     let woken = Arc::<Counted>::default();
-    let waker = woken.patient();
+    let waker = woken.deferrable();
     waker.wake_by_ref();
-    assert_eq!(woken.take(), 1, "nobody is held back");
+    assert_eq!(woken.take(), 1, "nobody is deferred");
 
-    let holding_back = HoldingBack::begin();
+    let deferred = DeferWake::begin();
     waker.wake_by_ref();
     assert_eq!(woken.take(), 0);
-    drop(holding_back);
+    drop(deferred);
     assert_eq!(woken.take(), 1);
 
-    let (holding_back, given_away) = (HoldingBack::begin(), waker.clone());
+    let (deferred, given_away) = (DeferWake::begin(), waker.clone());
     given_away.wake();
-    holding_back.in_vain();
+    deferred.discard();
     assert_eq!(woken.take(), 0);
-    drop(HoldingBack::begin());
+    drop(DeferWake::begin());
     assert_eq!(woken.take(), 0, "it is over");
     waker.wake_by_ref();
     assert_eq!(woken.take(), 1);
 }
 
 #[test]
-fn one_alone_is_held_back_by_the_outermost_and_on_his_thread() {
+fn one_alone_is_deferred_by_the_outermost_and_on_his_thread() {
     let (woken, other) = (Arc::<Counted>::default(), Arc::<Counted>::default());
-    let (waker, another) = (woken.patient(), other.patient());
-    let holding_back = HoldingBack::begin();
+    let (waker, another) = (woken.deferrable(), other.deferrable());
+    let deferred = DeferWake::begin();
     let waker = &waker;
     thread::scope(|scope| scope.spawn(move || waker.wake_by_ref()).join()).unwrap();
     assert_eq!(woken.take(), 1, "another thread");
     waker.wake_by_ref();
-    HoldingBack::begin().in_vain();
-    assert_eq!(woken.take(), 0, "still held back");
+    DeferWake::begin().discard();
+    assert_eq!(woken.take(), 0, "still deferred");
     another.wake_by_ref();
     assert_eq!(other.take(), 1, "a second one");
     waker.wake_by_ref();
     assert_eq!(woken.take(), 1, "a second time");
-    drop(holding_back);
+    drop(deferred);
     assert_eq!((woken.take(), other.take()), (1, 0));
 }
 
 #[test]
-fn a_panic_holds_nobody_back() {
+fn a_panic_defers_nobody() {
     let woken = Arc::<Counted>::default();
-    let waker = woken.patient();
+    let waker = woken.deferrable();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _holding_back = HoldingBack::begin();
+        let _deferred = DeferWake::begin();
         waker.wake_by_ref();
         panic!("as a body might");
     }));
@@ -112,7 +112,7 @@ async fn polls(server: &mut Pin<&mut impl Future<Output = ()>>) -> usize {
 #[tokio::test]
 async fn a_request_that_has_come_whole_is_asked_once_and_others_are_read_to_their_end() {
     let (whole, chunked) = ("content-length: 4", "transfer-encoding: chunked");
-    for (head, body, once) in [
+    for (length, body, once) in [
         (whole, &["abcd"][..], true),
         (whole, &["", "abcd"], false),
         (whole, &["ab", "c", "d"], false),
@@ -130,8 +130,8 @@ async fn a_request_that_has_come_whole_is_asked_once_and_others_are_read_to_thei
         let mut builder = http1::Builder::new();
         builder.half_close(true);
         let connection = pin!(builder.serve_connection(TokioIo::new(line), service));
-        let mut served = pin!(async { patiently(connection).await.unwrap() });
-        let mut head = format!("POST / HTTP/1.1\r\nhost: a\r\n{head}\r\n\r\n");
+        let mut served = pin!(async { deferrable(connection).await.unwrap() });
+        let mut head = format!("POST / HTTP/1.1\r\nhost: a\r\n{length}\r\n\r\n");
         let mut asked = 0;
         for piece in body {
             head.push_str(piece);
@@ -139,7 +139,7 @@ async fn a_request_that_has_come_whole_is_asked_once_and_others_are_read_to_thei
             head.clear();
             asked += polls(&mut served).await;
         }
-        assert_eq!(read.take().as_deref(), Some(&b"abcd"[..]), "{head}: {body:?}");
-        assert_eq!(asked == 1, once, "{head}: {body:?}: {asked}");
+        assert_eq!(read.take().as_deref(), Some(&b"abcd"[..]), "{length}: {body:?}");
+        assert_eq!(asked == 1, once, "{length}: {body:?}: {asked}");
     }
 }
